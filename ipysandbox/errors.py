@@ -1,0 +1,107 @@
+"""The errors a caller can meet, told apart by whose move is next: the code's, the policy's, the sandbox's or ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SandboxError(Exception):
+    """Base of every error of this package; also raised by a magic when the code in the sandbox raised.
+
+    ``kind`` is a stable word that crosses the control API, so that a door raises the class the supervisor meant.
+    """
+
+    kind = "error"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message if hint is None else f"{message}\n{hint}")
+        self.message = message
+        self.hint = hint
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "message": self.message, "hint": self.hint}
+
+
+class PolicyError(SandboxError):
+    """A policy can't be read or asks for something that has no meaning; nothing was run."""
+
+    kind = "policy"
+
+    def __init__(
+        self, message: str, *, file: str | None = None, line: int | None = None, hint: str | None = None
+    ) -> None:
+        where = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
+        super().__init__(where + message, hint=hint)
+        self.file = file
+        self.line = line
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "file": self.file, "line": self.line}
+
+
+class NotAvailable(SandboxError):
+    """Asked for something that this version, or this machine, does not have."""
+
+    kind = "not-available"
+
+
+class StartError(SandboxError):
+    """A sandbox could not be started with every guarantee that its policy asks for; nothing was run."""
+
+    kind = "start"
+
+
+class SandboxDied(SandboxError):
+    """The sandbox, or the supervisor that owned it, ended by itself; its variables are lost."""
+
+    kind = "died"
+
+
+class CheckRefused(SandboxError):
+    """The check read the code and refused it before anything ran."""
+
+    kind = "refused"
+
+
+class LimitExceeded(SandboxError):
+    """A limit of the policy ended the cell."""
+
+    kind = "limit"
+
+
+class SandboxInterrupted(SandboxError):
+    """Somebody interrupted the cell."""
+
+    kind = "interrupted"
+
+
+class ValueRefused(SandboxError):
+    """A value is of a type that can't cross the boundary safely, or larger than allowed."""
+
+    kind = "value"
+
+
+_KINDS: dict[str, type[SandboxError]] = {
+    cls.kind: cls
+    for cls in (
+        SandboxError,
+        NotAvailable,
+        StartError,
+        SandboxDied,
+        CheckRefused,
+        LimitExceeded,
+        SandboxInterrupted,
+        ValueRefused,
+    )
+}
+
+
+def from_json(data: dict[str, Any]) -> SandboxError:
+    """The error a control API reply describes (the inverse of ``to_json``)."""
+    message, hint = str(data.get("message", "unknown error")), data.get("hint")
+    if data.get("kind") == "policy":
+        # The message already names file and line: pass them as attributes only.
+        error = PolicyError(message, hint=hint)
+        error.file, error.line = data.get("file"), data.get("line")
+        return error
+    return _KINDS.get(str(data.get("kind")), SandboxError)(message, hint=hint)
