@@ -1,0 +1,28 @@
+"""The Jupyter server extension: answers the panel in the browser with what the supervisors serve, and no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jupyter_server.serverapp import ServerApp
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "ipysandbox.server"}]
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Where `jupyter labextension develop` finds the built panel."""
+    return [{"src": "../labextension", "dest": "ipysandbox"}]
+
+
+def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
+    # Imported here: Jupyter imports this module already to list the extensions that it has.
+    from ipysandbox.server.handlers import handlers
+    from ipysandbox.server.supervisors import Supervisors
+    from ipysandbox.supervisor.client import discover
+
+    supervisors = Supervisors(discover)
+    serverapp.web_app.add_handlers(".*$", handlers(serverapp.web_app.settings["base_url"], supervisors))
+    serverapp.log.info("ipysandbox: the panel's server extension is loaded")
