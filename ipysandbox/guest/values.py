@@ -1,0 +1,44 @@
+"""Turns values into JSON plus raw buffers and back, without pickle: the same code runs in the sandbox and on the host.
+
+``encode`` gives a tree that names a kind for all that JSON has no word for, and the buffers that it points into.
+``decode`` runs on the host on whatever a sandbox sent. It builds only the types below, checks every field against its
+type and every length against its buffer before it allocates, and calls no constructor that the tree could choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .values_plain import MAX_BYTES, WORKS, Buffer, Untransferable
+from .values_tables import TableDecoder, TableEncoder
+
+__all__ = ["MAX_BYTES", "WORKS", "Buffer", "Untransferable", "decode", "encode"]
+
+_VERSION = 1
+
+
+def encode(obj: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list[Buffer]]:
+    """``obj`` as a JSON-able tree and the buffers it refers to by index; large arrays are not copied.
+
+    Raises Untransferable for a type that can't cross, for a container that holds itself, and above ``limit`` bytes.
+    """
+    encoder = TableEncoder(limit)
+    return {"v": _VERSION, "value": encoder.node(obj)}, encoder.buffers
+
+
+def decode(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES) -> Any:
+    """The value that ``encode`` described; ``tree`` and ``buffers`` may be hostile.
+
+    Raises ValueError for anything ``encode`` would not have made, and before using more than about ``limit`` bytes.
+    """
+    if type(tree) is not dict or tree.get("v") != _VERSION or "value" not in tree:
+        raise ValueError("not a value of this version of ipysandbox")
+    decoder = TableDecoder(buffers, limit)
+    try:
+        return decoder.node(tree["value"])
+    except ImportError as exc:
+        raise ValueError(f"the value needs {exc.name or 'a package'}, which is not installed on this side") from None
+    except (TypeError, LookupError, RecursionError, AttributeError, ArithmeticError, NotImplementedError) as exc:
+        # What numpy, pandas and datetime raise when fields of the right type don't fit each other.
+        raise ValueError(f"malformed value ({type(exc).__name__})") from None

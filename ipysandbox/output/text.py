@@ -1,0 +1,121 @@
+"""Reduces terminal text to what a notebook and a terminal may show: letters, line movement and colours."""
+
+from __future__ import annotations
+
+import re
+
+# Control strings (OSC, DCS, SOS, PM, APC: ECMA-48 section 5.6) end at BEL, ST, CAN, SUB or a new escape; none that we
+# know of holds a line feed, so that one ends them too and an unfinished string can't swallow the rest of the output.
+_STRING_END = re.compile("[\x07\x9c\x18\x1a\n]|\x1b\\\\?")
+_SPECIAL = re.compile(
+    "\x1b[\\]PX^_](?P<string>[^\x07\x1b\x9c\x18\x1a\n]*)(?P<end>\x07|\x1b\\\\|\x9c|(?=\n)|\x18|\x1a|(?=\x1b.))?"
+    "|(?P<csi>\x1b\\[[0-?]*[ -/]*[@-~])"
+    "|\x1b\\[[0-?]*[ -/]*"
+    "|\x1b(?:[ -/]*[0-~])?"
+    "|(?P<bidi>[\u202a-\u202e\u2066-\u2069])"
+    "|(?P<surrogate>[\ud800-\udfff])"
+    "|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]",
+    re.S,
+)
+# Colours in full; erase in line and single steps up because nested progress bars draw themselves with nothing else.
+_SGR = re.compile("\x1b\\[[0-9;:]{0,48}m")
+_ERASE_LINE = re.compile("\x1b\\[[0-2]?K")
+_UP = re.compile("\x1b\\[([0-9]{0,3})A")
+_UNFINISHED = re.compile("\x1b(?:\\[[0-?]*[ -/]*|[ -/]*)?\\Z")
+
+_PENDING_MAX = 256
+_STRING_MAX = 1 << 20
+
+
+class TextCleaner:
+    """Cleans one stream whose text arrives in pieces, so that a sequence cut in two can't slip through.
+
+    Between calls it keeps at most ``_PENDING_MAX`` characters and a few numbers.
+    """
+
+    def __init__(self) -> None:
+        self._pending = ""
+        self._swallowed: int | None = None  # characters of an open control string so far
+        self._lines = 0  # line feeds shown: how far up a progress bar may go without leaving its own output
+
+    def feed(self, text: str) -> str:
+        """The part of ``text`` (and of what was kept back) that may be shown now."""
+        text = self._pending + text
+        self._pending = ""
+        if self._swallowed is not None:
+            text = self._leave_string(text)
+        unfinished = _UNFINISHED.search(text, max(0, len(text) - _PENDING_MAX))
+        if unfinished:
+            self._pending = unfinished.group()
+            text = text[: unfinished.start()]
+        if not _SPECIAL.search(text):
+            self._lines += text.count("\n")
+            return text
+        shown: list[str] = []
+        at = 0
+        for match in _SPECIAL.finditer(text):
+            plain = text[at : match.start()]
+            at = match.end()
+            self._lines += plain.count("\n")
+            shown += (plain, self._replace(match, at == len(text)))
+        rest = text[at:]
+        self._lines += rest.count("\n")
+        shown.append(rest)
+        return "".join(shown)
+
+    def flush(self) -> str:
+        """Ends the stream: a sequence that was never finished is dropped, as a terminal would not have shown it."""
+        self._pending, self._swallowed, self._lines = "", None, 0
+        return ""
+
+    def _leave_string(self, text: str) -> str:
+        end = _STRING_END.search(text)
+        if end is None:
+            self._swallowed = (self._swallowed or 0) + len(text)
+            if self._swallowed > _STRING_MAX:
+                self._swallowed = None
+            return ""
+        if end.group() == "\x1b" and end.end() == len(text):
+            self._pending = "\x1b"  # perhaps the first half of ST
+            return ""
+        self._swallowed = None
+        # A line feed and a new escape end the string but are not part of it.
+        return text[end.start() :] if end.group() in ("\n", "\x1b") else text[end.end() :]
+
+    def _replace(self, match: re.Match[str], last: bool) -> str:
+        if match["string"] is not None:
+            if match["end"] is None and last:
+                self._swallowed = len(match["string"])
+            return ""
+        if match["csi"] is not None:
+            return self._control(match["csi"])
+        if match["bidi"] is not None:
+            return f"‹U+{ord(match['bidi']):04X}›"
+        return "\ufffd" if match["surrogate"] is not None else ""
+
+    def _control(self, sequence: str) -> str:
+        if _SGR.fullmatch(sequence) or _ERASE_LINE.fullmatch(sequence):
+            return sequence
+        up = _UP.fullmatch(sequence)
+        if up:
+            rows = max(1, int(up[1] or 1))
+            if rows <= self._lines:
+                self._lines -= rows
+                return sequence
+        return ""
+
+
+def clean_text(text: str) -> str:
+    """``text`` with colours, ``\\n \\r \\t \\b`` and progress bars' movements kept and every other control removed.
+
+    Overrides of the writing direction are made visible (``‹U+202E›``), lone surrogates become U+FFFD. Linear time.
+    """
+    return TextCleaner().feed(text)
+
+
+def clip(text: str, limit: int) -> str:
+    """``text`` cut in the middle to about ``limit`` characters, with a mark that says how much is missing."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit * 2 // 3, limit // 3
+    return f"{text[:head]}\n… {len(text) - head - tail} characters left out …\n{text[len(text) - tail :]}"

@@ -1,0 +1,27 @@
+"""The host's side of the value transfer: the same encoding, with this package's errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ValueRefused
+from ..guest.values import MAX_BYTES, WORKS, Buffer, Untransferable, decode, encode
+
+
+def send(value: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list[Buffer]]:
+    """What to send into the sandbox for ``value``; raises ValueRefused if it can't cross or is above ``limit`` bytes."""
+    try:
+        return encode(value, limit=limit)
+    except Untransferable as exc:
+        raise ValueRefused(str(exc)) from None
+
+
+def receive(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES) -> Any:
+    """The value that a sandbox sent; raises ValueRefused for anything but well-formed data of at most ``limit`` bytes."""
+    try:
+        return decode(tree, buffers, limit=limit)
+    except ValueError as exc:
+        raise ValueRefused(
+            f"the sandbox sent a value that can't be accepted: {str(exc)[:300]}", hint=f"What can cross: {WORKS}."
+        ) from None
