@@ -1,0 +1,60 @@
+"""Checks one policy file on its own, and finds everything that is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ipysandbox.errors import PolicyError
+
+from .credentials import why_refused
+from .discovery import home_folders
+from .names import PROTECTED
+from .paths import Places
+from .patterns import compile_patterns
+from .profiles import DEFAULT
+from .schema import Problem, Wishes, read_table
+from .source import read_document
+from .units import BadValue
+
+
+def lint(path: Path | str, *, project: Path | None = None) -> list[Problem]:
+    """All problems of a policy file; its paths are looked up from ``project``, by default the file's own folder.
+
+    An empty list says that ``resolve`` accepts the file, as far as it depends on the file alone.
+    """
+    path = Path(path)
+    try:
+        document = read_document(path)
+    except PolicyError as error:
+        message = error.message.partition(": ")[2] if error.file else error.message
+        return [Problem("", message, error.hint, error.file, error.line)]
+    if document is None:
+        return [Problem("", "no [tool.ipysandbox] table", None, str(path))]
+    wishes, problems = read_table(document.table, str(path), document)
+    folder = os.path.realpath(project or path.parent)
+    problems += _path_problems(wishes, Places(folder, home_folders(os.environ)))
+    for name in wishes.values.get("environment.allow", ()):
+        why = why_refused(name, "")
+        if why is not None:
+            problems.append(
+                wishes.problem("environment.allow", f"{name} is never passed to a sandbox: {why}", None, name)
+            )
+    return sorted(problems, key=lambda problem: problem.line or 0)
+
+
+def _path_problems(wishes: Wishes, places: Places) -> list[Problem]:
+    hidden = compile_patterns((*DEFAULT.files.hide, *wishes.values.get("files.hide", ())))
+    protected = compile_patterns(PROTECTED)
+    problems = []
+    for key in ("files.read", "files.write", "data.source_path"):
+        value = wishes.values.get(key, ())
+        for entry in value if isinstance(value, tuple) else (value,):
+            try:
+                if key == "files.write":
+                    places.writable(entry, hidden, protected)
+                else:
+                    places.readable(entry, hidden)
+            except BadValue as error:
+                problems.append(wishes.problem(key, error.message, error.hint, entry))
+    return problems

@@ -1,0 +1,129 @@
+"""Puts one layer's wishes on top of a policy: all of them if the layer is trusted, else only what is tighter."""
+
+from __future__ import annotations
+
+import json
+import os.path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .model import Policy
+from .schema import FEWER, FIELDS, INNER_PATH, INNER_PATHS, LATER, MORE, MORE_HIDDEN, SMALLER
+from .source import within
+from .units import format_duration, format_size
+
+# From a path as written to an absolute one, as text: nothing on the disk is looked up.
+Locate = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class NotGranted:
+    """A wish that would have loosened the policy."""
+
+    key: str
+    had: Any
+    wanted: Any
+
+    def __str__(self) -> str:
+        if isinstance(self.wanted, tuple):
+            # Only what is new is news.
+            extra = [entry for entry in self.wanted if entry not in self.had]
+            return f"{self.key} + {', '.join(extra[:5])}{f' and {len(extra) - 5} more' if len(extra) > 5 else ''}"
+        return f"{self.key} {show(self.key, self.had)} → {show(self.key, self.wanted)}"
+
+
+def merge(
+    base: Policy, wishes: Mapping[str, Any], *, trusted: bool, locate: Locate
+) -> tuple[Policy, tuple[str, ...], tuple[NotGranted, ...]]:
+    """The policy with these wishes, the keys the layer decided, and the wishes that weren't granted.
+
+    An untrusted layer gets the greatest policy that is as tight as both the base and its wishes. ``hide`` and ``deny``
+    add to the base in either case; a trusted layer takes a hidden name out again with "!name".
+    """
+    policy, decided, refused = base, [], []
+    for key, wanted in wishes.items():
+        had = policy.get(key)
+        granted = _joined(key, had, wanted) if trusted else meet(key, had, wanted, locate)
+        if trusted or granted != had:
+            decided.append(key)
+            policy = policy.with_value(key, granted)
+        if not trusted and not _as_wanted(key, granted, wanted, locate):
+            refused.append(NotGranted(key, had, wanted))
+    return policy, tuple(decided), tuple(refused)
+
+
+def meet(key: str, had: Any, wanted: Any, locate: Locate) -> Any:
+    """The loosest value that is as tight as both; the same whichever comes first, but for spelling and order."""
+    rule = FIELDS[key].tighter
+    if rule == SMALLER:
+        return min(had, wanted)
+    if rule == LATER:
+        return max(had, wanted, key=FIELDS[key].choices.index)
+    if rule == FEWER:
+        return tuple(entry for entry in had if entry in wanted)
+    if rule == MORE:
+        return _union(had, wanted)
+    if rule == MORE_HIDDEN:
+        return _union(had, [name for name in wanted if not name.startswith("!")])
+    if rule == INNER_PATHS:
+        return _inner_paths(had, wanted, locate)
+    assert rule == INNER_PATH, key
+    if had is None or wanted is None:
+        return None
+    return next(iter(_inner_paths((had,), (wanted,), locate)), None)
+
+
+def show(key: str, value: Any) -> str:
+    """A value as it would be written in the file."""
+    if key in ("limits.cpu", "limits.wall"):
+        return format_duration(value)
+    if key in ("limits.memory", "limits.disk", "limits.output"):
+        return format_size(value)
+    if isinstance(value, tuple):
+        return json.dumps(list(value), ensure_ascii=False)
+    return "nothing" if value is None else str(value)
+
+
+def _joined(key: str, had: Any, wanted: Any) -> Any:
+    return _union(had, wanted) if FIELDS[key].tighter in (MORE, MORE_HIDDEN) else wanted
+
+
+def _union(had: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    # A pattern that is repeated moves to the end: the last one decides.
+    return (*(entry for entry in had if entry not in wanted), *wanted)
+
+
+def _inner_paths(had: Sequence[str], wanted: Sequence[str], locate: Locate) -> tuple[str, ...]:
+    inner: dict[str, str] = {}
+    for ours in had:
+        for theirs in wanted:
+            our_place, their_place = locate(ours), locate(theirs)
+            if within(their_place, our_place):
+                inner.setdefault(their_place, theirs)
+            elif within(our_place, their_place):
+                inner.setdefault(our_place, ours)
+    return tuple(inner.values())
+
+
+def _as_wanted(key: str, granted: Any, wanted: Any, locate: Locate) -> bool:
+    rule = FIELDS[key].tighter
+    if rule in (SMALLER, LATER):
+        return bool(granted == wanted)
+    if rule in (FEWER, MORE, MORE_HIDDEN):
+        return set(wanted) <= set(granted)
+    if rule == INNER_PATH:
+        return wanted is None or (granted is not None and locate(granted) == locate(wanted))
+    return {locate(entry) for entry in wanted} <= {locate(entry) for entry in granted}
+
+
+def locator(project: str, home: str) -> Locate:
+    """How paths of a policy are meant: relative to the project, "~" is the user's home."""
+
+    def locate(written: str) -> str:
+        if written == "~" or written.startswith("~/"):
+            written = home + written[1:]
+        # normpath keeps a second leading slash, which means nothing on Linux.
+        return "/" + os.path.normpath(os.path.join(project, written)).lstrip("/")
+
+    return locate

@@ -1,0 +1,332 @@
+"""Puts the layers of a policy together for one project, and finds out what they come to there."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipysandbox.errors import PolicyError
+
+from .approvals import approved, trust_file
+from .credentials import HostVariables, sort_variables
+from .discovery import ADMIN_FILES, find_project, find_project_policy, home_folders, is_too_wide, user_file
+from .merge import NotGranted, merge, show
+from .model import Effective, Policy
+from .names import PROTECTED
+from .paths import Places, without_inner
+from .patterns import compile_patterns
+from .profiles import PROFILES, STRICT, nearest, unknown
+from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, read_options, read_table
+from .source import Document, read_required, within
+from .units import BadValue, quoted
+
+CELL = "cell option"
+ARGUMENT = "policy argument"
+_PATH_KEYS = ("files.read", "files.write", "data.source_path")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One layer's wishes. ``untrusted`` is empty, or says why only the tightening counts and what to do."""
+
+    wishes: Wishes
+    untrusted: str = ""
+
+
+def resolve(
+    policy: str | Path | Mapping[str, Any] | Policy | None = None,
+    *,
+    cwd: Path,
+    overrides: Mapping[str, object] | None = None,
+    environ: Mapping[str, str],
+    home: Path | None = None,
+    admin_files: Sequence[Path] = ADMIN_FILES,
+) -> Effective:
+    """The policy that holds for code run in ``cwd``, or PolicyError: then nothing may run.
+
+    From the bottom: the built-in profile, the user's file, the project's file (what it loosens only once approved),
+    ``policy`` if it is a file or a mapping, ``overrides``; the administrator's files clamp the result. A ``Policy``
+    object is complete and stands in for all files but the administrator's. The profile "strict" can be tightened by
+    files, and loosened only by ``policy`` and ``overrides``. ``overrides`` are the options of a cell or command by
+    dotted key, as in {"limits.wall": "30s"}.
+    """
+    return _Resolution(cwd, environ, home).run(policy, overrides or {}, admin_files)
+
+
+def loosens(path: Path, *, environ: Mapping[str, str], home: Path | None = None) -> tuple[str, tuple[NotGranted, ...]]:
+    """The hash of a project's policy, and each thing in it that would loosen what the user allows.
+
+    This is the difference to show before ``trust(path, expect=hash)``.
+    """
+    document = read_required(path)
+    resolution = _Resolution(path.parent, environ, home)
+    layer = resolution.project_layer(document, f"project file {path}", "not approved")
+    for lower in resolution.layers(None, skip=path):
+        resolution.apply(lower)
+    resolution.apply(layer)
+    return document.sha256, tuple(resolution.refused)
+
+
+class _Resolution:
+    def __init__(self, cwd: Path, environ: Mapping[str, str], home: Path | None) -> None:
+        self.cwd, self.environ = cwd, environ
+        self.homes = home_folders(environ, home)
+        self.project = find_project(cwd, home=home, environ=environ)
+        self.store = trust_file(environ, self.homes[0])
+        self.user_file = user_file(environ, self.homes[0])
+        self.places = self._places()
+        self.policy = PROFILES["default"]
+        self.sources: dict[str, str] = {}
+        self.asked_by: dict[tuple[str, str], Wishes] = {}
+        self.notices: list[str] = []
+        self.refused: list[NotGranted] = []
+
+    def run(
+        self,
+        given: str | Path | Mapping[str, Any] | Policy | None,
+        overrides: Mapping[str, object],
+        admin_files: Sequence[Path],
+    ) -> Effective:
+        for layer in self.layers(given):
+            self.apply(layer)
+        wishes, problems = read_options(overrides, CELL)
+        first_error(problems)
+        self.apply(_Layer(wishes))
+        for path in admin_files:
+            if os.path.lexists(path):
+                self._clamp(path)
+        return self._effective()
+
+    def _places(self) -> Places:
+        own = [str(self.store)] + ([str(self.user_file)] if self.user_file else [])
+        return Places(str(self.project), self.homes, tuple(os.path.realpath(path) for path in own))
+
+    # The layers, from the bottom up
+
+    def layers(
+        self, given: str | Path | Mapping[str, Any] | Policy | None, *, skip: Path | None = None
+    ) -> list[_Layer]:
+        if isinstance(given, Policy):
+            self._start(given, ARGUMENT)
+            first_error(read_table(given.to_mapping(), ARGUMENT)[1])
+            return []
+        name, file = self._name_or_file(given)
+        base = PROFILES[name]
+        self._start(base, f"built-in {name}")
+        why = 'the profile "strict" is only tightened by files' if base is STRICT else ""
+        layers = []
+        if self.user_file is not None:
+            layers.append(self._file_layer(read_required(self.user_file), f"user file {self.user_file}", why))
+        document = find_project_policy(self.cwd, self.homes)
+        skipped = {os.path.realpath(path) for path in (file, skip) if path is not None}
+        if document is not None and os.path.realpath(document.path) not in skipped:
+            layers.append(self.project_layer(document, f"project file {document.path}", why))
+        if isinstance(given, Mapping):
+            wishes, problems = read_table(given, ARGUMENT)
+            first_error(problems)
+            layers.append(_Layer(wishes))
+        elif file is not None:
+            document, label = read_required(file), f"policy file {file}"
+            if within(os.path.realpath(file), str(self.project)):
+                # Naming a stranger's file doesn't make it the user's.
+                layers.append(self.project_layer(document, label, ""))
+            else:
+                layers.append(self._file_layer(document, label, ""))
+        return layers
+
+    def _start(self, base: Policy, label: str) -> None:
+        self.policy = base
+        self.sources = dict.fromkeys((*FIELDS, "credentials"), label)
+
+    def _name_or_file(self, given: str | Path | Mapping[str, Any] | None) -> tuple[str, Path | None]:
+        if given is None or isinstance(given, Mapping):
+            return "default", None
+        if isinstance(given, str) and given in PROFILES:
+            return given, None
+        if isinstance(given, str) and "/" not in given and not given.endswith(".toml"):
+            message, hint = unknown("policy", given, list(PROFILES))
+            raise PolicyError(message, hint=f"{hint} (a file is named by its path, as in ./mine.toml)")
+        path = self.cwd / os.path.expanduser(given)
+        if not os.path.lexists(path):
+            raise PolicyError("the policy file does not exist", file=str(path), hint="check the path")
+        return "default", path
+
+    def _file_layer(self, document: Document, label: str, untrusted: str, *, credentials_ok: bool = True) -> _Layer:
+        wishes, problems = read_table(document.table, label, document, credentials_ok=credentials_ok)
+        first_error(problems)
+        return _Layer(wishes, untrusted)
+
+    def project_layer(self, document: Document, label: str, untrusted: str) -> _Layer:
+        if not untrusted and not approved(document, self.store):
+            untrusted = f"approve it: ipysandbox policy trust {shown(shlex.quote(str(document.path)))}"
+        layer = self._file_layer(document, label, untrusted, credentials_ok=False)
+        folder = document.path.parent
+        if folder == self.project or document.path.name not in ("ipysandbox.toml", "pyproject.toml"):
+            return layer
+        # A policy above the project speaks of its own folder.
+        values = dict(layer.wishes.values)
+        for key in _PATH_KEYS:
+            if isinstance(values.get(key), tuple):
+                values[key] = tuple(_from(folder, entry) for entry in values[key])
+            elif values.get(key) is not None:
+                values[key] = _from(folder, values[key])
+        return dataclasses.replace(layer, wishes=dataclasses.replace(layer.wishes, values=values))
+
+    # Applying them
+
+    def apply(self, layer: _Layer) -> None:
+        wishes, base = layer.wishes, self.policy
+        trusted = not layer.untrusted
+        self.policy, decided, refused = merge(base, wishes.values, trusted=trusted, locate=self.places.locate)
+        self.sources.update(dict.fromkeys(decided, wishes.label))
+        for key, value in wishes.values.items():
+            for entry in value if isinstance(value, tuple) else (value,):
+                self.asked_by[key, str(entry)] = wishes
+        if trusted:
+            first_error(_unknown_exceptions(base, wishes))
+        else:
+            self._require_inside(base, wishes)
+        if refused:
+            self.refused += refused
+            self.notices.append(_refusal(wishes, refused, layer.untrusted))
+
+    def _clamp(self, path: Path) -> None:
+        document = read_required(path)
+        wishes, problems = read_table(document.table, "administrator", document)
+        problems += [
+            wishes.problem("files.hide", f"a ceiling can't show {quoted(entry[1:])} again", "remove the entry", entry)
+            for entry in wishes.values.get("files.hide", ())
+            if entry.startswith("!")
+        ]
+        first_error(problems)
+        base = self.policy
+        self.policy, decided, _ = merge(base, wishes.values, trusted=False, locate=self.places.locate)
+        self._require_inside(base, wishes)
+        for key in decided:
+            source = self.sources[key]
+            self.sources[key] = "administrator"
+            if FIELDS[key].tighter in (MORE, MORE_HIDDEN) or source.startswith("built-in"):
+                continue
+            had, now = show(key, base.get(key)), show(key, self.policy.get(key))
+            if source == CELL:
+                raise PolicyError(
+                    f"{CELL} {key}: {had} is more than the administrator allows ({shown(str(path))})",
+                    hint=f"write {now}, or leave the option out",
+                )
+            self.notices.append(f"{key}: {had} ({shown(source)}) is more than the administrator allows; {now} is used")
+
+    def _require_inside(self, base: Policy, wishes: Wishes) -> None:
+        """Paths that a layer narrowed must be inside the old ones on the disk too, not only by their spelling."""
+        problems = []
+        for key in _PATH_KEYS:
+            before, after = _entries(base, key), _entries(self.policy, key)
+            new = [entry for entry in after if entry not in before]
+            if not new:
+                continue
+            try:
+                allowed = [self.places.real(entry) for entry in before]
+                for entry in new:
+                    if not any(within(self.places.real(entry), top) for top in allowed):
+                        raise BadValue(f"{quoted(entry)} leaves what it may name by a link", "name the target itself")
+            except BadValue as error:
+                problems.append(wishes.problem(key, error.message, error.hint))
+        first_error(problems)
+
+    # What it comes to
+
+    def _effective(self) -> Effective:
+        hidden, protected = compile_patterns(self.policy.files.hide), compile_patterns(PROTECTED)
+        too_wide = is_too_wide(self.project, self.homes)
+        problems: list[Problem] = []
+
+        def each(key: str, real: Any) -> list[Path]:
+            found = []
+            for entry in _entries(self.policy, key):
+                if too_wide and self.places.locate(entry) == str(self.project):
+                    what = "read" if key == "files.read" else "written"
+                    self.notices.append(
+                        f"{shown(str(self.project))} is too wide for a project: nothing of it is {what}; "
+                        "run in a folder inside it, or name folders in files.read of your own policy"
+                    )
+                    continue
+                try:
+                    found.append(real(entry))
+                except BadValue as error:
+                    problems.append(self._problem(key, entry, error))
+            return found
+
+        read = each("files.read", lambda entry: self.places.readable(entry, hidden))
+        write = each("files.write", lambda entry: self.places.writable(entry, hidden, protected))
+        source = each("data.source_path", lambda entry: self.places.readable(entry, hidden))
+        variables = sort_variables(self.environ, self.policy.environment.allow)
+        problems += [self._refused_variable(name, why) for name, why in variables.refused.items()]
+        first_error(problems)
+        return Effective(
+            policy=self.policy,
+            project=self.project,
+            project_is_home=too_wide,
+            read=without_inner([*read, *source]),
+            write=without_inner(write),
+            hidden=self.policy.files.hide,
+            protected=PROTECTED,
+            environment=_environment(variables, source),
+            withheld=variables.withheld,
+            dropped=variables.dropped,
+            unset=variables.unset,
+            sources=self.sources,
+            notices=tuple(self.notices),
+        )
+
+    def _problem(self, key: str, entry: str, error: BadValue) -> Problem:
+        wishes = self.asked_by.get((key, entry))
+        if wishes is None:
+            return Problem(key, error.message, error.hint, file=self.sources[key])
+        return wishes.problem(key, error.message, error.hint, entry)
+
+    def _refused_variable(self, name: str, why: str) -> Problem:
+        hint = "put what the code needs into a file it may read, or into the cell"
+        return self._problem("environment.allow", name, BadValue(f"{name} is never passed to a sandbox: {why}", hint))
+
+
+def shown(text: str) -> str:
+    """Text from a file name, safe on one line of a terminal or notebook."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _environment(variables: HostVariables, source: list[Path]) -> dict[str, str]:
+    return {**variables.passed, **({"DATA_SOURCE_PATH": str(source[0])} if source else {})}
+
+
+def _entries(policy: Policy, key: str) -> tuple[str, ...]:
+    value = policy.get(key)
+    return value if isinstance(value, tuple) else () if value is None else (value,)
+
+
+def _from(folder: Path, entry: str) -> str:
+    return entry if entry.startswith(("/", "~")) else os.path.normpath(folder / entry)
+
+
+def _unknown_exceptions(base: Policy, wishes: Wishes) -> list[Problem]:
+    """A "!name" in files.hide that none of the patterns before it could hide is a slip of the pen."""
+    problems = []
+    earlier = list(base.files.hide)
+    for entry in wishes.values.get("files.hide", ()):
+        name = entry.removeprefix("!")
+        example = name.strip("/").replace("*", "x").replace("?", "x")
+        if entry != name and name not in earlier and not compile_patterns(earlier).covers(example):
+            meant = nearest(name, [pattern for pattern in earlier if not pattern.startswith("!")])
+            hint = f"did you mean {quoted('!' + meant)}?" if meant else "see the list with `ipysandbox policy show`"
+            problems.append(wishes.problem("files.hide", f"nothing hides {quoted(name)}", hint, entry))
+        earlier.append(entry)
+    return problems
+
+
+def _refusal(wishes: Wishes, refused: Sequence[NotGranted], why: str) -> str:
+    listed = "; ".join(str(wish) for wish in refused[:6])
+    more = f"; and {len(refused) - 6} more" if len(refused) > 6 else ""
+    return f"{shown(wishes.label)}: not granted: {listed}{more} ({why})"

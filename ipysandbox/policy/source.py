@@ -1,0 +1,253 @@
+"""Reads a policy's TOML file without trusting it, and knows on which line each key stands."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ipysandbox.errors import PolicyError
+
+from .units import type_name
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KeyPath = tuple[str | int, ...]
+
+FILE_NAME = "ipysandbox.toml"
+PYPROJECT = "pyproject.toml"
+TABLE = ("tool", "ipysandbox")
+# A policy is a page of text; a project's file is untrusted and must not fill the memory.
+MAX_FILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One policy as it was read: the approval by hash and the parsing see the same bytes."""
+
+    path: Path
+    table: Mapping[str, Any]
+    prefix: tuple[str, ...]
+    text: str
+    sha256: str
+
+    def line(self, key: KeyPath) -> int | None:
+        """The line of a key, or of the nearest table around it."""
+        lines = line_table(self.text)
+        full = self.prefix + key
+        return next((lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in lines), None)
+
+
+def read_document(path: Path, *, inside: Path | None = None) -> Document | None:
+    """The policy in this file; None for a pyproject.toml without a [tool.ipysandbox] table.
+
+    With ``inside``, the file must not be a link that leads out of that folder. PolicyError if it can't be read.
+    """
+    if inside is not None:
+        real = os.path.realpath(path)
+        if not within(real, os.path.realpath(inside)):
+            raise PolicyError(
+                f"the policy file is a link to {real}, outside its folder",
+                file=str(path),
+                hint="replace the link by a file, or remove it",
+            )
+    raw = _read_bytes(path)
+    try:
+        text = raw.decode("utf-8")
+        # TOML allows a carriage return only before a newline; tomllib counts lines after the same replacement.
+        data = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].count(b"\n")
+        raise PolicyError("not UTF-8 text", file=str(path), line=before + 1, hint="save the file as UTF-8") from None
+    except RecursionError:
+        raise PolicyError("nested too deep", file=str(path), hint="a policy needs two levels of tables") from None
+    except ValueError as error:
+        found = re.search(r"\(at (?:line (\d+), column \d+|end of document)\)", str(error))
+        line = int(found[1]) if found and found[1] else text.count("\n") + 1 if found else None
+        message = re.sub(r"\s*\(at [^)]*\)", "", str(error))
+        raise PolicyError(f"not valid TOML: {message}", file=str(path), line=line, hint="see https://toml.io") from None
+    if path.name != PYPROJECT:
+        return Document(path, data, (), text, hashlib.sha256(raw).hexdigest())
+    table: Any = data
+    for name in TABLE:
+        table = table.get(name) if isinstance(table, dict) else None
+    if table is None:
+        return None
+    if not isinstance(table, dict):
+        raise PolicyError(
+            f"tool.ipysandbox is {type_name(table)}, not a table",
+            file=str(path),
+            line=line_table(text).get(TABLE),
+            hint="write [tool.ipysandbox] and its keys below",
+        )
+    # Only our table is approved: a new dependency in pyproject.toml changes nothing about the sandbox.
+    canonical = json.dumps(table, sort_keys=True, default=str)
+    return Document(path, table, TABLE, text, hashlib.sha256(canonical.encode()).hexdigest())
+
+
+def read_required(path: Path) -> Document:
+    """The policy in this file; PolicyError if it holds none."""
+    document = read_document(path)
+    if document is None:
+        raise PolicyError("no [tool.ipysandbox] table", file=str(path), hint="add one, or name another file")
+    return document
+
+
+def within(path: str, folder: str) -> bool:
+    """Is the absolute path the folder or below it? Text only: nothing is looked up."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        # Non-blocking: a named pipe with this name must not hang the notebook.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    except OSError as error:
+        why = "a loop of links" if error.errno == errno.ELOOP else os.strerror(error.errno or 0)
+        raise PolicyError(f"the policy can't be read: {why}", file=str(path), hint="nothing runs without it") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise PolicyError("the policy is not a regular file", file=str(path), hint="make it a TOML file")
+        raw = file.read(MAX_FILE_BYTES + 1)
+    if len(raw) > MAX_FILE_BYTES:
+        raise PolicyError(f"larger than {MAX_FILE_BYTES} bytes", file=str(path), hint="a policy is a page of text")
+    return raw
+
+
+@lru_cache(maxsize=8)
+def line_table(text: str) -> Mapping[KeyPath, int]:
+    """Line of every table, key and list element of a valid TOML text; list elements have their index in the path."""
+    scanner = _Scanner(text)
+    # Lines are a courtesy: those found so far are right.
+    with contextlib.suppress(RecursionError, IndexError):
+        scanner.document()
+    return scanner.lines
+
+
+class _Scanner:
+    """Walks over TOML that is known to be valid and notes where keys stand; it doesn't build values."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.line = 1
+        self.lines: dict[KeyPath, int] = {}
+        self._tables: dict[KeyPath, int] = {}
+
+    def document(self) -> None:
+        table: KeyPath = ()
+        while self._skip(" \t\r\n"):
+            if self.text[self.at] == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+
+    def _header(self) -> KeyPath:
+        line, brackets = self.line, 2 if self.text.startswith("[[", self.at) else 1
+        self._advance(brackets)
+        table: KeyPath = ()
+        names = self._key()
+        for depth, name in enumerate(names, 1):
+            table += (name,)
+            if depth == len(names) and brackets == 2:
+                self._tables[table] = self._tables.get(table, -1) + 1
+            self.lines.setdefault(table, line)
+            if table in self._tables:
+                table += (self._tables[table],)
+                self.lines.setdefault(table, line)
+        self._skip(" \t")
+        self._advance(brackets)
+        return table
+
+    def _pair(self, table: KeyPath) -> None:
+        line, path = self.line, table
+        for name in self._key():
+            path += (name,)
+            self.lines.setdefault(path, line)
+        # A header [a.b] before [a] noted the outer name; the key's own line is the better one.
+        self.lines[path] = line
+        self._skip(" \t")
+        self._advance(1)
+        self._value(path)
+
+    def _key(self) -> list[str]:
+        names = []
+        while True:
+            self._skip(" \t")
+            start = self.at
+            if self.text[start] in "\"'":
+                self._string()
+                names.append(str(tomllib.loads(f"x = {self.text[start : self.at]}")["x"]))
+            else:
+                while self.text[self.at] not in " \t.=]\r\n":
+                    self._advance(1)
+                names.append(self.text[start : self.at])
+            self._skip(" \t")
+            if self.text[self.at] != ".":
+                return names
+            self._advance(1)
+
+    def _value(self, path: KeyPath) -> None:
+        self._skip(" \t")
+        first = self.text[self.at]
+        if first in "\"'":
+            self._string()
+        elif first == "[":
+            self._advance(1)
+            index = 0
+            while self._skip(" \t\r\n,") and self.text[self.at] != "]":
+                self.lines[(*path, index)] = self.line
+                self._value((*path, index))
+                index += 1
+            self._advance(1)
+        elif first == "{":
+            self._advance(1)
+            while self._skip(" \t\r\n,") and self.text[self.at] != "}":
+                self._pair(path)
+            self._advance(1)
+        else:
+            while self.at < len(self.text) and self.text[self.at] not in ",]}#\r\n":
+                self._advance(1)
+
+    def _string(self) -> None:
+        quote = self.text[self.at]
+        if self.text.startswith(quote * 3, self.at):
+            self._advance(3)
+            while not self.text.startswith(quote * 3, self.at):
+                self._advance(2 if quote == '"' and self.text[self.at] == "\\" else 1)
+            while self.text.startswith(quote, self.at):
+                self._advance(1)
+        else:
+            self._advance(1)
+            while self.text[self.at] != quote:
+                self._advance(2 if quote == '"' and self.text[self.at] == "\\" else 1)
+            self._advance(1)
+
+    def _skip(self, characters: str) -> bool:
+        """Go over these characters and comments; False at the end of the text."""
+        while self.at < len(self.text):
+            if self.text[self.at] == "#":
+                end = self.text.find("\n", self.at)
+                self.at = len(self.text) if end < 0 else end
+            elif self.text[self.at] in characters:
+                self._advance(1)
+            else:
+                return True
+        return False
+
+    def _advance(self, count: int) -> None:
+        self.line += self.text.count("\n", self.at, self.at + count)
+        self.at += count
