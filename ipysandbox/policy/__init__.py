@@ -64,7 +64,8 @@ def untrust(path: Path, *, environ: Mapping[str, str] | None = None, home: Path 
 
 def is_trusted(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> bool:
     """Has the user approved this policy as it is now?"""
-    return approvals.approved(read_required(path), _store(environ, home))
+    document = read_required(path)
+    return approvals.approved_hash(document, _store(environ, home)) == document.sha256
 
 
 def _store(environ: Mapping[str, str] | None, home: Path | None) -> Path:

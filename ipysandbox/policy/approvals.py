@@ -26,9 +26,9 @@ def trust_file(environ: Mapping[str, str], home: str) -> Path:
     return folder / "ipysandbox" / "trusted.json"
 
 
-def approved(document: Document, store: Path) -> bool:
-    """Has the user approved exactly this content at exactly this place?"""
-    return _load(store).get(os.path.realpath(document.path)) == document.sha256
+def approved_hash(document: Document, store: Path) -> str | None:
+    """The hash of the content that the user approved at this place; it need not be today's content."""
+    return _load(store).get(os.path.realpath(document.path))
 
 
 def approve(document: Document, store: Path) -> None:
@@ -95,19 +95,15 @@ def _locked(store: Path) -> Iterator[None]:
     """One writer at a time: without it, two approvals at once would keep only the later."""
     try:
         store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(store.parent, os.O_RDONLY)
-    except OSError as error:
-        raise _unusable(store, os.strerror(error.errno or 0), "make its folder writable") from None
-    try:
-        if sys.platform != "win32":
-            import fcntl
+        descriptor = os.open(store.parent / ".lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        with os.fdopen(descriptor):
+            if sys.platform != "win32":
+                import fcntl
 
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
     except OSError as error:
         raise _unusable(store, os.strerror(error.errno or 0), "make its folder writable") from None
-    finally:
-        os.close(descriptor)
 
 
 def _unusable(store: Path, why: str, hint: str) -> PolicyError:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .links import within
 from .model import Policy
 from .schema import FEWER, FIELDS, INNER_PATH, INNER_PATHS, LATER, MORE, MORE_HIDDEN, SMALLER
-from .source import within
 from .units import format_duration, format_size
 
 # From a path as written to an absolute one, as text: nothing on the disk is looked up.
@@ -19,7 +19,7 @@ Locate = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class NotGranted:
-    """A wish that would have loosened the policy."""
+    """A wish that would have loosened the policy; of a list, only the entries that weren't granted."""
 
     key: str
     had: Any
@@ -27,9 +27,8 @@ class NotGranted:
 
     def __str__(self) -> str:
         if isinstance(self.wanted, tuple):
-            # Only what is new is news.
-            extra = [entry for entry in self.wanted if entry not in self.had]
-            return f"{self.key} + {', '.join(extra[:5])}{f' and {len(extra) - 5} more' if len(extra) > 5 else ''}"
+            more = f" and {len(self.wanted) - 5} more" if len(self.wanted) > 5 else ""
+            return f"{self.key} + {', '.join(self.wanted[:5])}{more}"
         return f"{self.key} {show(self.key, self.had)} → {show(self.key, self.wanted)}"
 
 
@@ -48,8 +47,9 @@ def merge(
         if trusted or granted != had:
             decided.append(key)
             policy = policy.with_value(key, granted)
-        if not trusted and not _as_wanted(key, granted, wanted, locate):
-            refused.append(NotGranted(key, had, wanted))
+        missing = None if trusted else _missing(key, granted, wanted, locate)
+        if missing not in (None, ()):
+            refused.append(NotGranted(key, had, missing))
     return policy, tuple(decided), tuple(refused)
 
 
@@ -106,15 +106,17 @@ def _inner_paths(had: Sequence[str], wanted: Sequence[str], locate: Locate) -> t
     return tuple(inner.values())
 
 
-def _as_wanted(key: str, granted: Any, wanted: Any, locate: Locate) -> bool:
+def _missing(key: str, granted: Any, wanted: Any, locate: Locate) -> Any:
+    """What of a wish was not granted; something empty if all of it was."""
     rule = FIELDS[key].tighter
-    if rule in (SMALLER, LATER):
-        return bool(granted == wanted)
-    if rule in (FEWER, MORE, MORE_HIDDEN):
-        return set(wanted) <= set(granted)
-    if rule == INNER_PATH:
-        return wanted is None or (granted is not None and locate(granted) == locate(wanted))
-    return {locate(entry) for entry in wanted} <= {locate(entry) for entry in granted}
+    if rule == INNER_PATHS:
+        places = {locate(entry) for entry in granted}
+        return tuple(entry for entry in wanted if locate(entry) not in places)
+    if isinstance(wanted, tuple):
+        return tuple(entry for entry in wanted if entry not in granted)
+    if rule == INNER_PATH and granted is not None and wanted is not None and locate(granted) == locate(wanted):
+        return None
+    return None if granted == wanted else wanted
 
 
 def locator(project: str, home: str) -> Locate:

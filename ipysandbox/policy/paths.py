@@ -9,16 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .links import follow, within
 from .merge import Locate, locator
 from .patterns import Matcher
-from .source import within
 from .units import BadValue, quoted
 
 # The kernel's own views and the sockets of services: binding one undoes the namespaces.
 _NEVER = ("/proc", "/sys", "/dev", "/run", "/var/run")
 # Nothing that a sandbox writes belongs where the system's programs and settings are.
 _NEVER_WRITTEN = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr")
-_MAX_LINKS = 40  # as many as the kernel follows (path_resolution(7))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Places:
         place = self.locate(written)
         if not within(place, self.project):
             return os.path.realpath(place)
-        return self._inside(place, written, links_ok=True)
+        return follow(place, self.project, written)
 
     def readable(self, written: str, hidden: Matcher) -> Path:
         """The real path for ``files.read`` or ``data.source_path``; BadValue if it can't be read from a sandbox."""
@@ -65,7 +64,7 @@ class Places:
         """The real path for ``files.write``, which is a folder or may become one; BadValue if it can't be."""
         place = self.locate(written)
         inside = within(place, self.project)
-        real = self._inside(place, written, links_ok=False) if inside else os.path.realpath(place)
+        real = follow(place, self.project, written, links_ok=False) if inside else os.path.realpath(place)
         self._possible(real, written)
         if within(self.project, real) and real != self.project:
             raise BadValue(f"{quoted(written)} holds the whole project", "name folders inside the project")
@@ -92,42 +91,6 @@ class Places:
         top = self.project if within(real, self.project) else next((h for h in self.homes if within(real, h)), "/")
         return os.path.relpath(real, top)
 
-    def _inside(self, place: str, written: str, *, links_ok: bool) -> str:
-        """Walk down from the project and stop before the first step that a link takes out of it.
-
-        os.path.realpath would look at the target first, which a hostile link can point at a hanging mount.
-        """
-        todo, current, links = _parts(place, self.project), self.project, 0
-        while todo:
-            current = os.path.join(current, todo.pop(0))
-            try:
-                mode = os.lstat(current).st_mode
-            except FileNotFoundError:
-                return os.path.join(current, *todo)
-            except OSError as error:
-                why = os.strerror(error.errno or 0)
-                raise BadValue(f"{quoted(written)} can't be looked at: {why}", "check the folder's rights") from None
-            if not stat.S_ISLNK(mode):
-                continue
-            target = os.readlink(current)
-            goal = os.path.normpath(os.path.join(os.path.dirname(current), target))
-            link = quoted(os.path.relpath(current, self.project))
-            if not within(goal, self.project):
-                raise BadValue(
-                    f"{quoted(written)} leaves the project: {link} is a link to {quoted(target)}",
-                    "name the target itself in your own policy file, or replace the link by a folder",
-                )
-            if not links_ok:
-                raise BadValue(
-                    f"{quoted(written)} is written through a link: {link} points to {quoted(target)}",
-                    f"name {quoted(os.path.relpath(goal, self.project))} in files.write, or replace the link",
-                )
-            links += 1
-            if links > _MAX_LINKS:
-                raise BadValue(f"{quoted(written)} goes in circles: {link} is part of a loop of links", "remove it")
-            todo, current = _parts(goal, self.project) + todo, self.project
-        return current
-
     def _look_alike(self, real: str, written: str) -> str:
         folder, name = os.path.split(real)
         if any(c in written for c in "*?["):
@@ -140,11 +103,6 @@ class Places:
         if close:
             return f"did you mean {quoted(os.path.join(os.path.dirname(written), close[0]))}?"
         return f"paths are relative to the project, {self.project}"
-
-
-def _parts(place: str, top: str) -> list[str]:
-    relative = os.path.relpath(place, top)
-    return [] if relative == "." else relative.split("/")
 
 
 def without_inner(paths: Iterable[Path]) -> tuple[Path, ...]:

@@ -12,17 +12,18 @@ from typing import Any
 
 from ipysandbox.errors import PolicyError
 
-from .approvals import approved, trust_file
+from .approvals import approved_hash, trust_file
 from .credentials import HostVariables, sort_variables
 from .discovery import ADMIN_FILES, find_project, find_project_policy, home_folders, is_too_wide, user_file
-from .merge import NotGranted, merge, show
+from .links import within
+from .merge import NotGranted, meet, merge, show
 from .model import Effective, Policy
 from .names import PROTECTED
 from .paths import Places, without_inner
 from .patterns import compile_patterns
 from .profiles import PROFILES, STRICT, nearest, unknown
 from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, read_options, read_table
-from .source import Document, read_required, within
+from .source import Document, read_required
 from .units import BadValue, quoted
 
 CELL = "cell option"
@@ -162,8 +163,10 @@ class _Resolution:
         return _Layer(wishes, untrusted)
 
     def project_layer(self, document: Document, label: str, untrusted: str) -> _Layer:
-        if not untrusted and not approved(document, self.store):
-            untrusted = f"approve it: ipysandbox policy trust {shown(shlex.quote(str(document.path)))}"
+        known = None if untrusted else approved_hash(document, self.store)
+        if not untrusted and known != document.sha256:
+            what = "approve it" if known is None else "it changed since you approved it; approve it again"
+            untrusted = f"{what}: ipysandbox policy trust {shown(shlex.quote(str(document.path)))}"
         layer = self._file_layer(document, label, untrusted, credentials_ok=False)
         folder = document.path.parent
         if folder == self.project or document.path.name not in ("ipysandbox.toml", "pyproject.toml"):
@@ -206,36 +209,54 @@ class _Resolution:
         first_error(problems)
         base = self.policy
         self.policy, decided, _ = merge(base, wishes.values, trusted=False, locate=self.places.locate)
-        self._require_inside(base, wishes)
+        ceiling = {**wishes.values}
+        source, readable = self.policy.data.source_path, ceiling.get("files.read")
+        if source is not None and readable is not None and "data.source_path" not in ceiling:
+            # A data set is read too.
+            if not meet("files.read", (source,), readable, self.places.locate):
+                self.policy, decided = self.policy.with_value("data.source_path", None), (*decided, "data.source_path")
+            ceiling["data.source_path"] = readable
+        self._require_inside(base, wishes, ceiling)
         for key in decided:
-            source = self.sources[key]
-            self.sources[key] = "administrator"
-            if FIELDS[key].tighter in (MORE, MORE_HIDDEN) or source.startswith("built-in"):
-                continue
-            had, now = show(key, base.get(key)), show(key, self.policy.get(key))
-            if source == CELL:
-                raise PolicyError(
-                    f"{CELL} {key}: {had} is more than the administrator allows ({shown(str(path))})",
-                    hint=f"write {now}, or leave the option out",
-                )
-            self.notices.append(f"{key}: {had} ({shown(source)}) is more than the administrator allows; {now} is used")
+            self._tell_clamped(key, base, path)
 
-    def _require_inside(self, base: Policy, wishes: Wishes) -> None:
-        """Paths that a layer narrowed must be inside the old ones on the disk too, not only by their spelling."""
+    def _tell_clamped(self, key: str, base: Policy, path: Path) -> None:
+        source = self.sources[key]
+        self.sources[key] = "administrator"
+        if FIELDS[key].tighter in (MORE, MORE_HIDDEN) or source.startswith("built-in"):
+            return
+        had, now = show(key, base.get(key)), show(key, self.policy.get(key))
+        if source == CELL:
+            raise PolicyError(
+                f"{CELL}: {key}: {had} is more than the administrator allows ({shown(str(path))})",
+                hint=f"write {now}, or leave the option out",
+            )
+        self.notices.append(f"{key}: {had} ({shown(source)}) is more than the administrator allows; {now} is used")
+
+    def _require_inside(self, base: Policy, wishes: Wishes, ceiling: Mapping[str, Any] | None = None) -> None:
+        """Paths that a layer narrowed must be inside on the disk too, not only by their spelling.
+
+        An untrusted layer's paths must be inside those of the base; all paths inside those of a ceiling.
+        """
         problems = []
         for key in _PATH_KEYS:
-            before, after = _entries(base, key), _entries(self.policy, key)
-            new = [entry for entry in after if entry not in before]
-            if not new:
-                continue
+            before, after = _entries(base.get(key)), _entries(self.policy.get(key))
+            tops = [(before, [entry for entry in after if entry not in before])]
+            if ceiling is not None and key in ceiling:
+                tops.append((_entries(ceiling[key]), list(after)))
             try:
-                allowed = [self.places.real(entry) for entry in before]
-                for entry in new:
-                    if not any(within(self.places.real(entry), top) for top in allowed):
-                        raise BadValue(f"{quoted(entry)} leaves what it may name by a link", "name the target itself")
+                for allowed, entries in tops:
+                    self._require_real(entries, allowed)
             except BadValue as error:
                 problems.append(wishes.problem(key, error.message, error.hint))
         first_error(problems)
+
+    def _require_real(self, entries: Sequence[str], allowed: Sequence[str]) -> None:
+        if entries:
+            tops = [self.places.real(entry) for entry in allowed]
+            for entry in entries:
+                if not any(within(self.places.real(entry), top) for top in tops):
+                    raise BadValue(f"{quoted(entry)} leaves by a link what it may name", "name the target itself")
 
     # What it comes to
 
@@ -246,7 +267,7 @@ class _Resolution:
 
         def each(key: str, real: Any) -> list[Path]:
             found = []
-            for entry in _entries(self.policy, key):
+            for entry in _entries(self.policy.get(key)):
                 if too_wide and self.places.locate(entry) == str(self.project):
                     what = "read" if key == "files.read" else "written"
                     self.notices.append(
@@ -302,8 +323,7 @@ def _environment(variables: HostVariables, source: list[Path]) -> dict[str, str]
     return {**variables.passed, **({"DATA_SOURCE_PATH": str(source[0])} if source else {})}
 
 
-def _entries(policy: Policy, key: str) -> tuple[str, ...]:
-    value = policy.get(key)
+def _entries(value: Any) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else () if value is None else (value,)
 
 

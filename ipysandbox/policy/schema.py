@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -313,16 +314,11 @@ def _unknown_key(path: tuple[str, ...]) -> tuple[str, str]:
 
 
 def first_error(problems: Sequence[Problem]) -> None:
-    """Raise the first problem, if there is one; it says how many more there are."""
+    """Raise the first problem, if there is one; the others are told in its hint."""
     if problems:
         error = problems[0].error()
-        more = len(problems) - 1
-        if more:
-            tail = f"({more} more: see them all with `ipysandbox policy lint`)"
-            error = PolicyError(
-                f"{problems[0].key}: {problems[0].message}",
-                file=error.file,
-                line=error.line,
-                hint=f"{error.hint}\n{tail}" if error.hint else tail,
-            )
+        if len(problems) > 1:
+            others = [f"also: {str(problem).splitlines()[0]}" for problem in problems[1:6]]
+            others += [f"and {len(problems) - 6} more"] if len(problems) > 6 else []
+            error = dataclasses.replace(problems[0], hint="\n".join([problems[0].hint or "", *others]).strip()).error()
         raise error

@@ -18,7 +18,8 @@ from typing import Any
 
 from ipysandbox.errors import PolicyError
 
-from .units import type_name
+from .links import follow
+from .units import BadValue, type_name
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -54,20 +55,17 @@ class Document:
 def read_document(path: Path, *, inside: Path | None = None) -> Document | None:
     """The policy in this file; None for a pyproject.toml without a [tool.ipysandbox] table.
 
-    With ``inside``, the file must not be a link that leads out of that folder. PolicyError if it can't be read.
+    With ``inside``, a real path, the file must not be a link that leads out of that folder. PolicyError if it can't be
+    read.
     """
     if inside is not None:
-        real = os.path.realpath(path)
-        if not within(real, os.path.realpath(inside)):
-            raise PolicyError(
-                f"the policy file is a link to {real}, outside its folder",
-                file=str(path),
-                hint="replace the link by a file, or remove it",
-            )
+        try:
+            follow(str(path), str(inside), path.name)
+        except BadValue as error:
+            raise PolicyError(error.message, file=str(path), hint="replace the link by a file, or remove it") from None
     raw = _read_bytes(path)
     try:
         text = raw.decode("utf-8")
-        # TOML allows a carriage return only before a newline; tomllib counts lines after the same replacement.
         data = tomllib.loads(text)
     except UnicodeDecodeError as error:
         before = raw[: error.start].count(b"\n")
@@ -104,11 +102,6 @@ def read_required(path: Path) -> Document:
     if document is None:
         raise PolicyError("no [tool.ipysandbox] table", file=str(path), hint="add one, or name another file")
     return document
-
-
-def within(path: str, folder: str) -> bool:
-    """Is the absolute path the folder or below it? Text only: nothing is looked up."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _read_bytes(path: Path) -> bytes:

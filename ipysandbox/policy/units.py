@@ -97,8 +97,10 @@ def _split(value: object, what: str, example: str, base: str) -> tuple[Decimal, 
         if value != value or value in (float("inf"), float("-inf")):
             raise BadValue(f"{value} is no limit: {what} is always finite", f"write for example {quoted(example)}")
         if value <= 0:
-            raise BadValue(f"{what} must be more than zero, not {value}", f"write for example {quoted(example)}")
-        raise BadValue(f"{value} has no unit", f"write {quoted(f'{value}{base}')}, or for example {quoted(example)}")
+            raise BadValue(f"{what} must be more than zero", f"write for example {quoted(example)}")
+        if value > 10**20:
+            raise BadValue("that number is out of all range, and has no unit", f"write for example {quoted(example)}")
+        raise _no_unit(str(value), f"{value}{base}", example)
     match = _QUANTITY.fullmatch(value)
     if match is None:
         raise BadValue(f"{quoted(value)} is not {what}", f"write a number and a unit, for example {quoted(example)}")
@@ -107,10 +109,15 @@ def _split(value: object, what: str, example: str, base: str) -> tuple[Decimal, 
     if sign == "-" or number == 0:
         raise BadValue(f"{what} must be more than zero, not {quoted(value)}", f"write for example {quoted(example)}")
     if not unit:
-        raise BadValue(
-            f"{quoted(value)} has no unit", f"write {quoted(digits + base)}, or for example {quoted(example)}"
-        )
+        raise _no_unit(quoted(value), f"{digits}{base}", example)
     return number, unit
+
+
+def _no_unit(shown: str, with_unit: str, example: str) -> BadValue:
+    hint = f"write {quoted(with_unit)}"
+    return BadValue(
+        f"{shown} has no unit", hint if with_unit == example else f"{hint}, or for example {quoted(example)}"
+    )
 
 
 def _same_letters(unit: str, units: dict[str, Decimal] | dict[str, int]) -> str | None:
