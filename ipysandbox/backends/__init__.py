@@ -1,0 +1,1 @@
+"""Ways to isolate code: the contract (base) and one package per implementation."""

@@ -1,0 +1,98 @@
+"""The contract between the supervisor and a way of isolating code; a third backend can be written from this file alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipysandbox.policy import Effective
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a sandbox holds at one moment; bytes and seconds, summed over all its processes."""
+
+    cpu: float = 0.0
+    memory: int = 0
+    processes: int = 0
+    #: Scratch space (temporary files, shared memory, changed project files) plus what was written to writable paths.
+    disk: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """One path of the project that differs inside the sandbox; ``path`` is relative to the project."""
+
+    path: str
+    kind: str  # added | changed | removed
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where the kernel inside listens: a unix socket path per channel, and the key its messages are signed with."""
+
+    channels: Mapping[str, str]
+    key: bytes
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    name: str
+    effective: Effective
+    #: A folder of the supervisor's, 0700, for this sandbox's sockets; the backend may fill it and must empty it.
+    directory: Path
+
+
+class Instance(ABC):
+    """One running sandbox. Its processes and files are hostile; every method must end, whatever they do."""
+
+    endpoints: Endpoints
+    #: Names of the layers that hold each guarantee, for people.
+    guarantees: Mapping[str, tuple[str, ...]]
+    #: Host process whose end is the end of everything inside.
+    pid: int
+
+    @abstractmethod
+    def alive(self) -> bool: ...
+
+    @abstractmethod
+    def on_exit(self, callback: Callable[[int | None], None]) -> None:
+        """Call ``callback`` once when the sandbox has ended, with the kernel's exit status if known (untrusted)."""
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Ask the code to stop, as Ctrl-C would. May be ignored by the code."""
+
+    @abstractmethod
+    async def kill(self) -> None:
+        """End every process inside, however it hides; returns when they are gone."""
+
+    @abstractmethod
+    def measure(self) -> Usage:
+        """Cheap enough for 20 calls a second. Raises ProcessLookupError when the sandbox has ended."""
+
+    @abstractmethod
+    def changes(self) -> list[Change]:
+        """Files of the project that differ inside, bounded in number."""
+
+    @abstractmethod
+    def last_words(self) -> str:
+        """The end of what the kernel process itself wrote outside any cell (a crash report); untrusted text."""
+
+
+class Backend(ABC):
+    """Starts sandboxes of one kind; owned by one supervisor."""
+
+    name: str
+
+    @abstractmethod
+    async def start(self, request: StartRequest) -> Instance:
+        """Start a sandbox that holds every guarantee of the policy, or raise StartError and leave nothing behind."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End every sandbox and helper process."""

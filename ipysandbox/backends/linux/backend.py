@@ -1,0 +1,320 @@
+"""Starts Linux sandboxes: keeps the zygote, makes the plan, hands over sockets, waits until the layers are proven."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import math
+import os
+import resource
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ipysandbox import bootstrap
+from ipysandbox.backends.base import Backend, Endpoints, Instance, StartRequest
+from ipysandbox.errors import StartError
+from ipysandbox.guest import CHANNELS
+from ipysandbox.policy import Effective
+
+from . import choice, fonts, layout, machine
+from .instance import LinuxInstance, new_key
+from .plan import Bind, Plan
+from .writable import WritableFolder
+
+_INSIDE_ID = 1000
+#: Loaded in the zygote for children to share, where installed: most research cells import them first.
+_PRELOAD = ("numpy", "pandas")
+#: A cold zygote on a busy machine or a network file system; a start takes a tenth of a second otherwise.
+_START_SECONDS = 60.0
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+class LinuxBackend(Backend):
+    name = "linux"
+
+    def __init__(self, runtime_dir: Path) -> None:
+        self._runtime_dir = runtime_dir
+        self.machine = machine.probe()
+        self.choice = choice.choose(self.machine)
+        self._zygote: _Zygote | None = None
+        self._counter = itertools.count(1)
+        self._lock = asyncio.Lock()
+
+    async def prepare(self) -> None:
+        """Start the zygote ahead of the first sandbox; failures are told by ``start``."""
+        if not self.choice.gaps:
+            await self._ensure_zygote()
+
+    async def start(self, request: StartRequest) -> Instance:
+        if self.choice.gaps:
+            first = self.choice.gaps[0]
+            names = ", ".join(gap.guarantee for gap in self.choice.gaps)
+            raise StartError(f"{names} can't be held on this machine: {first.reason}", hint=first.remedy)
+        for folder in request.effective.write:
+            _make_folder(folder)
+        zygote = await self._ensure_zygote()
+        key = new_key()
+        listeners, channels = _listen(request.directory)
+        plan = self._plan(request.effective)
+        folders = [WritableFolder(path) for path in request.effective.write]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        log_r, log_w = os.pipe2(os.O_CLOEXEC)
+        instance = LinuxInstance(plan, Endpoints(channels, key), self.choice.layers, ours, log_r, folders)
+        identifier = f"{request.name}-{next(self._counter)}"
+        try:
+            await zygote.fork(identifier, [theirs.fileno(), log_w, *(s.fileno() for s in listeners)])
+            await _send_plan(ours, {"plan": plan.to_json(), "program": {"key": key.decode()}})
+            theirs.close()
+            os.close(log_w)
+            log_w = -1
+            await instance.wait_ready(_START_SECONDS)
+        except BaseException:
+            if instance.alive():
+                if not instance.pid:
+                    zygote.kill(identifier)
+                await instance.kill()
+            raise
+        finally:
+            theirs.close()
+            if log_w >= 0:
+                os.close(log_w)
+            for sock in listeners:
+                sock.close()
+        return instance
+
+    async def _ensure_zygote(self) -> _Zygote:
+        async with self._lock:
+            if self._zygote is None or not self._zygote.alive():
+                fonts.prepare()
+                self._zygote = await _Zygote.launch(self._runtime_dir)
+            return self._zygote
+
+    def _plan(self, effective: Effective) -> Plan:
+        limits = effective.policy.limits
+        outside_uid, outside_gid = machine.outside_ids(self.machine)
+        font_cache = fonts.cached()
+        extra = tuple(
+            Bind(str(path), target=f"{layout.HOME}/.config/matplotlib/{path.name}", optional=True)
+            for path in font_cache
+        )
+        shown = layout.layout(effective, inside_id=_INSIDE_ID, extra=extra)
+        allowed = sorted(os.sched_getaffinity(0))
+        count = max(1, min(len(allowed), math.ceil(limits.cpus)))
+        return Plan(
+            binds=shown.binds,
+            overlays=shown.overlays,
+            covered=shown.covered,
+            links=shown.links,
+            texts=shown.texts,
+            home=layout.HOME,
+            cwd=str(effective.project),
+            project=str(effective.project),
+            environment=_environment(effective, max(1, math.floor(min(limits.cpus, len(allowed))))),
+            scratch_bytes=limits.disk,
+            scratch_inodes=max(1024, min(limits.disk >> 14, 131072)),
+            rlimits=_rlimits(effective),
+            cpus=tuple(allowed[:count]),
+            landlock_abi=self.machine.landlock_abi,
+            outside_uid=outside_uid,
+            outside_gid=outside_gid,
+            inside_id=_INSIDE_ID,
+            absent=(str(self._runtime_dir),),
+        )
+
+    async def close(self) -> None:
+        if self._zygote is not None:
+            await self._zygote.close()
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise StartError(
+            f"files.write: can't make the folder {folder}: {exc.strerror}",
+            hint="Make it yourself, or name another folder in files.write.",
+        ) from None
+
+
+def _listen(directory: Path) -> tuple[list[socket.socket], dict[str, str]]:
+    """Listening sockets for the kernel inside: only their descriptors go in, their folder stays out of its sight."""
+    listeners, channels = [], {}
+    for name in CHANNELS:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        path = str(directory / f"k-{name}")
+        sock.bind(path)
+        os.chmod(path, 0o600)
+        sock.listen(16)
+        sock.setblocking(False)
+        listeners.append(sock)
+        channels[name] = path
+    return listeners, channels
+
+
+def _rlimits(effective: Effective) -> dict[str, int]:
+    limits = effective.policy.limits
+    wanted = {
+        # A little below the limit on memory, so that one greedy process meets a MemoryError before the watchdog acts.
+        "DATA": int(limits.memory * 0.95),
+        # The monitor and init count as well.
+        "NPROC": limits.processes + 2,
+        "NOFILE": limits.open_files,
+        "FSIZE": limits.disk,
+        "CORE": 0,
+        "MEMLOCK": 8 << 20,
+        "MSGQUEUE": 0,
+        "NICE": 0,
+        "RTPRIO": 0,
+    }
+    result = {}
+    for name, value in wanted.items():
+        hard = resource.getrlimit(getattr(resource, "RLIMIT_" + name))[1]
+        result[name] = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    return result
+
+
+def _environment(effective: Effective, threads: int) -> dict[str, str]:
+    """Everything the code finds in its environment; nothing of the host's unless the policy passes it by name."""
+    prefix_bin = os.path.dirname(sys.executable)
+    base_bin = os.path.join(sys.base_prefix, "bin")
+    path = dict.fromkeys([prefix_bin, base_bin, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"])
+    env = {
+        "PATH": ":".join(path),
+        "HOME": layout.HOME,
+        "USER": "sandbox",
+        "LOGNAME": "sandbox",
+        "SHELL": "/bin/sh",
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",
+        "MPLCONFIGDIR": f"{layout.HOME}/.config/matplotlib",
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "IPYTHONDIR": f"{layout.HOME}/.ipython",
+        # Compiled files next to the project's sources would show up as changes of the project.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "IPYSANDBOX": "1",
+    }
+    env.update(dict.fromkeys(_THREADS, str(threads)))
+    if sys.prefix != sys.base_prefix:
+        env["VIRTUAL_ENV"] = sys.prefix
+    env.update(effective.environment)
+    return env
+
+
+async def _send_plan(sock: socket.socket, request: Mapping[str, Any]) -> None:
+    data = json.dumps(request).encode()
+    await asyncio.get_running_loop().sock_sendall(sock, struct.pack("!I", len(data)) + data)
+
+
+class _Zygote:
+    """The supervisor's handle on the zygote process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self._process, self._control = process, control
+        self._pids: dict[str, int] = {}
+        self._forks: dict[str, asyncio.Future[int]] = {}
+        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reader = asyncio.ensure_future(self._read())
+
+    @classmethod
+    async def launch(cls, runtime_dir: Path) -> _Zygote:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), argv[1], argv[2:])"
+        arguments = [str(theirs.fileno()), str(runtime_dir), *_PRELOAD]
+        process = subprocess.Popen(
+            bootstrap.command(code, arguments),
+            env={
+                "LANG": "C.UTF-8",
+                "PATH": "/usr/bin:/bin",
+                "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+                # No home: nothing of the user's may steer what is loaded here.
+                "HOME": "/nonexistent",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if os.environ.get("IPYSANDBOX_DEBUG") is None else None,
+            pass_fds=[theirs.fileno()],
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        zygote = cls(process, ours)
+        try:
+            await asyncio.wait_for(asyncio.shield(zygote._started), _START_SECONDS)
+        except BaseException:
+            await zygote.close()
+            raise
+        return zygote
+
+    def alive(self) -> bool:
+        return self._process.poll() is None and not self._reader.done()
+
+    async def fork(self, identifier: str, fds: list[int]) -> int:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._forks[identifier] = future
+        data = json.dumps({"id": identifier, "zygote": self._process.pid}).encode()
+        socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
+        return await asyncio.wait_for(future, _START_SECONDS)
+
+    def kill(self, identifier: str) -> None:
+        """End a monitor that has not said where its init is; init follows it."""
+        pid = self._pids.get(identifier)
+        if pid is not None:
+            os.kill(pid, 9)
+
+    async def _read(self) -> None:
+        loop = asyncio.get_running_loop()
+        buffer = b""
+        while True:
+            data = await loop.sock_recv(self._control, 65536)
+            if not data:
+                break
+            buffer += data
+            while len(buffer) >= 4 and len(buffer) >= 4 + struct.unpack("!I", buffer[:4])[0]:
+                size = struct.unpack("!I", buffer[:4])[0]
+                self._on_message(json.loads(buffer[4 : 4 + size]))
+                buffer = buffer[4 + size :]
+        error = StartError("the zygote process ended", hint=self._stderr() or None)
+        for future in (self._started, *self._forks.values()):
+            if not future.done():
+                future.set_exception(error)
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        kind = message["event"]
+        if kind == "ready":
+            self._started.set_result(None)
+        elif kind == "failed":
+            self._started.set_exception(
+                StartError(
+                    f"this Python can't run a kernel: {message['message']}",
+                    hint=f"Install what is missing into it: {sys.executable} -m pip install ipykernel",
+                )
+            )
+        elif kind == "forked":
+            self._pids[message["id"]] = message["pid"]
+            future = self._forks.pop(message["id"], None)
+            if future is not None and not future.done():
+                future.set_result(message["pid"])
+        elif kind == "gone":
+            self._pids.pop(message["id"], None)
+
+    def _stderr(self) -> str:
+        if self._process.stderr is None:
+            return ""
+        os.set_blocking(self._process.stderr.fileno(), False)
+        return (self._process.stderr.read() or b"").decode("utf-8", "replace")[-2000:]
+
+    async def close(self) -> None:
+        """Closing the control socket is the order to end everything."""
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        self._control.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        if self._process.stderr is not None:
+            self._process.stderr.close()

@@ -1,0 +1,268 @@
+"""One running Linux sandbox, seen from the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import socket
+import stat
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ipysandbox.backends.base import Change, Endpoints, Instance, Usage
+from ipysandbox.errors import StartError
+
+from . import processes
+from .plan import Plan
+from .writable import WritableFolder
+
+_LOG_BYTES = 64 << 10
+_MOST_CHANGES = 5_000
+_REPORT_BYTES = 1 << 20
+
+
+class LinuxInstance(Instance):
+    """Owns the report socket, the log pipe and the scratch descriptor; knows the sandbox by its init process."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        endpoints: Endpoints,
+        guarantees: Mapping[str, tuple[str, ...]],
+        report: socket.socket,
+        log_fd: int,
+        folders: list[WritableFolder],
+    ) -> None:
+        self.plan, self.endpoints, self.guarantees, self.pid = plan, endpoints, guarantees, 0
+        self._folders = folders
+        self._report, self._log_fd = report, log_fd
+        self._buffer, self._log = bytearray(), bytearray()
+        self._scratch = -1
+        self._pidfd = -1
+        self._ended = asyncio.Event()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._callbacks: list[Callable[[int | None], None]] = []
+        self._status: int | None = None
+        self._cpu = processes.CpuMeter()
+        self._memory_detail = 0.0
+        loop = asyncio.get_running_loop()
+        report.setblocking(False)
+        os.set_blocking(log_fd, False)
+        loop.add_reader(report.fileno(), self._on_report)
+        loop.add_reader(log_fd, self._on_log)
+
+    async def wait_ready(self, seconds: float) -> None:
+        """Until init has proven the layers and forked the kernel; raises StartError with the stage that failed."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ready), seconds)
+        except asyncio.TimeoutError:
+            raise StartError(f"the sandbox was not ready within {seconds:.0f} s") from None
+
+    def _on_report(self) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._report, 65536, 4)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, fds = b"", []
+        if not data:
+            self._finish()
+            return
+        self._buffer += data
+        *lines, rest = bytes(self._buffer).split(b"\n")
+        # Init is ours, but a sandbox that broke it could write here: bounded, and believed only for its own end.
+        self._buffer = bytearray(rest[:_REPORT_BYTES])
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict):
+                self._on_event(event, fds)
+        for fd in fds:
+            os.close(fd)
+
+    def _on_event(self, event: dict[str, Any], fds: list[int]) -> None:
+        kind = event.get("event")
+        if kind == "init" and not self.pid:
+            # From the monitor, before anything hostile exists.
+            self.pid = int(event["pid"])
+            self._pidfd = os.pidfd_open(self.pid)
+            asyncio.get_running_loop().add_reader(self._pidfd, self._finish)
+        elif kind == "ready" and not self._ready.done() and fds:
+            self._scratch = fds.pop(0)
+            self._ready.set_result(None)
+        elif kind == "failed" and not self._ready.done():
+            self._ready.set_exception(_start_error(event))
+        elif kind == "exit" and isinstance(event.get("status"), int):
+            self._status = event["status"]
+
+    def _on_log(self) -> None:
+        try:
+            data = os.read(self._log_fd, 65536)
+        except BlockingIOError:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._log_fd)
+            return
+        self._log += data
+        del self._log[:-_LOG_BYTES]
+
+    def _finish(self) -> None:
+        """The sandbox has ended: let go of everything once."""
+        if self._ended.is_set():
+            return
+        if self._pidfd >= 0 and not _exited(self._pidfd):
+            # The report socket closed first: its end follows within moments, and the pidfd tells.
+            asyncio.get_running_loop().remove_reader(self._report.fileno())
+            return
+        self._ended.set()
+        loop = asyncio.get_running_loop()
+        if self._report.fileno() >= 0:
+            loop.remove_reader(self._report.fileno())
+            self._report.close()
+        self._on_log()
+        loop.remove_reader(self._log_fd)
+        os.close(self._log_fd)
+        if self._pidfd >= 0:
+            loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        if self._scratch >= 0:
+            os.close(self._scratch)
+            self._scratch = -1
+        if not self._ready.done():
+            self._ready.set_exception(StartError("the sandbox ended while starting", hint=self.last_words() or None))
+        for path in self.endpoints.channels.values():
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                pass
+        for callback in self._callbacks:
+            callback(self._status)
+
+    def alive(self) -> bool:
+        return not self._ended.is_set()
+
+    def on_exit(self, callback: Callable[[int | None], None]) -> None:
+        self._callbacks.append(callback)
+
+    def interrupt(self) -> None:
+        self._signal(signal.SIGUSR1)  # init passes it on as SIGINT to the kernel's process group
+
+    def _signal(self, number: int) -> None:
+        if self._pidfd >= 0 and self.alive():
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except ProcessLookupError:
+                pass
+
+    async def kill(self) -> None:
+        # Pid 1 takes its whole namespace with it, and no process of a sandbox can leave that.
+        self._signal(signal.SIGKILL)
+        if not self.pid:
+            self._report.close()
+        await asyncio.wait_for(self._ended.wait(), 10)
+
+    def measure(self) -> Usage:
+        if not self.alive() or self._scratch < 0:
+            raise ProcessLookupError(self.pid)
+        sample = processes.sample(self.pid, self._cpu)
+        scratch = os.fstatvfs(self._scratch)
+        scratch_bytes = (scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize
+        step = max(1 << 20, self.plan.scratch_bytes // 16)
+        rows = [folder.measure(step) for folder in self._folders]
+        # Without walking any map first: resident pages are never less than what counts.
+        memory = sample.resident
+        if memory > self._memory_detail:
+            anonymous, shared = processes.memory(sample.pids)
+            memory = anonymous + max(shared, scratch_bytes)
+        return Usage(
+            cpu=sample.cpu,
+            memory=memory,
+            processes=max(0, sample.processes - 1),  # init is ours
+            disk=scratch_bytes + sum(row[0] for row in rows),
+            files=scratch.f_files - scratch.f_ffree + sum(row[1] for row in rows),
+        )
+
+    def detail_above(self, resident: float) -> None:
+        """Read exact (slow) memory figures only when the resident sum exceeds this many bytes."""
+        self._memory_detail = resident
+
+    def sweep(self, protected: Callable[[str], bool]) -> list[str]:
+        """Clean the writable folders of what nobody should meet there; see ``WritableFolder.sweep``."""
+        return [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep(protected)]
+
+    def changes(self) -> list[Change]:
+        if self._scratch < 0:
+            return []
+        found: list[Change] = []
+        for number, overlay in self._overlays():
+            base = os.path.relpath(overlay, self.plan.project)
+            prefix = "" if base == "." else base + "/"
+            try:
+                upper = os.open(
+                    f"layer{number}/upper", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self._scratch
+                )
+            except OSError:
+                continue
+            _list_upper(upper, prefix, overlay, found)
+        return sorted(found, key=lambda change: change.path)
+
+    def _overlays(self) -> list[tuple[int, str]]:
+        from .rootfs import ordered
+
+        steps = enumerate(ordered(self.plan))
+        return [(n, step.target) for n, step in steps if hasattr(step, "hidden") and step.writable]
+
+    def last_words(self) -> str:
+        return self._log.decode("utf-8", "replace")
+
+
+def _exited(pidfd: int) -> bool:
+    import select
+
+    return bool(select.select([pidfd], [], [], 0)[0])
+
+
+def _start_error(event: dict[str, Any]) -> StartError:
+    stage, message = str(event.get("stage")), str(event.get("message"))
+    hints = {
+        "user namespace": "Run `ipysandbox doctor` for what this machine lacks and how to change it.",
+        "files": "Check that the path exists and that you may read it; files.read and files.write name it.",
+    }
+    return StartError(f"the sandbox was refused at the step '{stage}': {message}", hint=hints.get(stage))
+
+
+def _list_upper(folder: int, prefix: str, host: str, found: list[Change]) -> None:
+    """Read overlayfs's upper folder: what is in it is exactly what changed; a 0/0 device marks a removed name."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        for name in os.listdir(folder):
+            if len(found) >= _MOST_CHANGES:
+                return
+            try:
+                info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            there = os.path.lexists(os.path.join(host, name))
+            if stat.S_ISCHR(info.st_mode):
+                found.append(Change(prefix + name, "removed"))
+            elif stat.S_ISDIR(info.st_mode):
+                if not there:
+                    found.append(Change(prefix + name + "/", "added"))
+                try:
+                    inner = os.open(name, flags, dir_fd=folder)
+                except OSError:
+                    continue
+                _list_upper(inner, f"{prefix}{name}/", os.path.join(host, name), found)
+            else:
+                found.append(Change(prefix + name, "changed" if there else "added", info.st_size))
+    finally:
+        os.close(folder)
+
+
+def new_key() -> bytes:
+    return secrets.token_hex(32).encode()

@@ -1,0 +1,342 @@
+"""Turns a process forked from the zygote into a sandbox: monitor outside, init as pid 1, then the confined program.
+
+    zygote ── fork ─→ monitor   unshares, maps the user, waits; stays in the host's pid namespace
+                        └─ fork ─→ init      pid 1: builds the root, gives up every right, reaps
+                                     └─ fork ─→ program   the kernel that runs the user's code
+
+The order of the steps is the order in which the kernel allows them; each says why it stands where it does.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from . import landlock, libc, rootfs, seccomp, selftest
+from .plan import Plan
+
+_ALL_NAMESPACES = (
+    libc.CLONE_NEWUSER
+    | libc.CLONE_NEWNS
+    | libc.CLONE_NEWPID
+    | libc.CLONE_NEWNET
+    | libc.CLONE_NEWIPC
+    | libc.CLONE_NEWUTS
+    | libc.CLONE_NEWCGROUP
+)
+
+Program = Callable[[dict[str, Any], list[int]], NoReturn]
+
+
+class Report:
+    """Where a starting sandbox says how far it came: one line of JSON an event, to the supervisor."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def send(self, event: str, fds: Sequence[int] = (), **details: object) -> None:
+        data = json.dumps({"event": event, **details}).encode() + b"\n"
+        try:
+            socket.send_fds(self._sock, [data], list(fds))
+        except OSError as exc:
+            # The supervisor is gone; so will this sandbox be, in a moment.
+            if exc.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+                raise
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log_fd: int, program: Program) -> int:
+    """Body of the process that the zygote forked; returns the exit status to leave with."""
+    plan = Plan.from_json(request["plan"])
+    stage = "monitor"
+    try:
+        os.setsid()  # no controlling terminal, and no process group of the caller's
+        stage = "session keyring"
+        # Namespaces don't cover keyrings: leave the caller's behind.
+        libc.syscall("keyctl", libc.KEYCTL_JOIN_SESSION_KEYRING, None)
+        as_root = os.geteuid() == 0
+        stage = "user namespace"
+        mapper = _Mapper(plan) if as_root else None
+        trees: dict[str, int] | None = None
+        if mapper is not None:
+            stage = "files"
+            # As the host's root, sources may lie where only root may look, and only root may map owners:
+            # both end with the new user namespace.
+            trees = rootfs.open_sources(plan, mapper.idmap_fd)
+        stage = "user namespace"
+        # /proc/self/uid_map belongs to root while the process is not dumpable.
+        libc.prctl(libc.PR_SET_DUMPABLE, 1)
+        libc.unshare(_ALL_NAMESPACES)
+        if mapper is None:
+            _write_own_maps(plan)
+        else:
+            mapper.map(os.getpid())
+            os.setgroups([])
+        os.setresgid(plan.inside_id, plan.inside_id, plan.inside_id)
+        os.setresuid(plan.inside_id, plan.inside_id, plan.inside_id)
+        # Only now: changing credentials clears it. The zygote ends, so does this, so does init.
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != request["zygote"]:
+            return 1
+        stage = "process namespace"
+        alive_r, alive_w = os.pipe()
+        init_pid = os.fork()  # the first child of a process that unshared pids is pid 1 of the new namespace
+        if init_pid == 0:
+            os.close(alive_w)
+            _init(plan, request, report, trees, program_fds, log_fd, alive_r, program)
+        os.close(alive_r)
+        os.write(alive_w, b"!")
+        report.send("init", pid=init_pid)
+    except OSError as exc:
+        report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
+        return 1
+    report.close()
+    # Only this process's stack and the pid stay behind: what it held open belongs to init.
+    libc.close_range(3)
+    _, status = os.waitpid(init_pid, 0)
+    return 0 if os.WIFEXITED(status) else 1
+
+
+def _write_own_maps(plan: Plan) -> None:
+    """An ordinary user may map just itself, and must give up setgroups first (user_namespaces(7))."""
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{plan.inside_id} {plan.outside_uid} 1")
+    _write("/proc/self/gid_map", f"{plan.inside_id} {plan.outside_gid} 1")
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    except OSError as exc:
+        raise OSError(exc.errno, f"{path}: {os.strerror(exc.errno or 0)}") from None
+    finally:
+        os.close(fd)
+
+
+class _Mapper:
+    """A child that stays in the host's user namespace as root, to write the maps that only root may write.
+
+    It also makes the namespace that tells mounts how owners are shown: the host's root as the sandbox's user.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._ask_r, self._ask_w = os.pipe()
+        self._done_r, self._done_w = os.pipe()
+        self._maps = (
+            f"{plan.inside_id} {plan.outside_uid} 1",
+            f"{plan.inside_id} {plan.outside_gid} 1",
+        )
+        self.idmap_fd = _owner_map(plan.outside_uid, plan.outside_gid)
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._serve()
+
+    def _serve(self) -> NoReturn:
+        os.close(self._ask_w)
+        os.close(self._done_r)
+        pid = int(os.read(self._ask_r, 32) or b"0")
+        answer = b"ok"
+        if pid:
+            try:
+                _write(f"/proc/{pid}/uid_map", self._maps[0])
+                _write(f"/proc/{pid}/gid_map", self._maps[1])
+            except OSError as exc:
+                answer = str(exc.errno).encode()
+        os.write(self._done_w, answer)
+        os._exit(0)
+
+    def map(self, pid: int) -> None:
+        os.write(self._ask_w, str(pid).encode())
+        answer = os.read(self._done_r, 32)
+        os.waitpid(self._pid, 0)
+        for fd in (self._ask_r, self._ask_w, self._done_r, self._done_w):
+            os.close(fd)
+        if answer != b"ok":
+            number = int(answer or b"5")
+            raise OSError(number, f"map the sandbox's user: {os.strerror(number)}")
+
+
+def _owner_map(uid: int, gid: int) -> int:
+    """A user namespace that only serves as a table "0 on disk is ``uid``" for ID-mapped mounts (kernel 5.12)."""
+    ready_r, ready_w = os.pipe()
+    hold_r, hold_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            libc.unshare(libc.CLONE_NEWUSER)
+            os.write(ready_w, b"!")
+        finally:
+            os.close(ready_w)
+            os.close(hold_w)
+            os.read(hold_r, 1)
+            os._exit(0)
+    os.close(ready_w)
+    os.close(hold_r)
+    try:
+        if not os.read(ready_r, 1):
+            raise OSError(errno.EPERM, "user namespace: refused to root")
+        _write(f"/proc/{pid}/uid_map", f"0 {uid} 1")
+        _write(f"/proc/{pid}/gid_map", f"0 {gid} 1")
+        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready_r)
+        os.close(hold_w)
+        os.waitpid(pid, 0)
+
+
+def _init(
+    plan: Plan,
+    request: dict[str, Any],
+    report: Report,
+    trees: dict[str, int] | None,
+    program_fds: list[int],
+    log_fd: int,
+    alive_fd: int,
+    program: Program,
+) -> NoReturn:
+    """Pid 1 of the sandbox. Whatever happens here ends the whole namespace, which is what a failure must do."""
+    stage = "init"
+    try:
+        # After the last change of user: changing credentials clears it.
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.read(alive_fd, 1) != b"!":  # the monitor died before that: its death sent no signal
+            os._exit(1)
+        os.close(alive_fd)
+        stage = "files"
+        if trees is None:
+            trees = rootfs.open_sources(plan, None)
+        scratch = rootfs.build(plan, trees)
+        stage = "network"
+        _loopback_up()
+        libc.sethostname("sandbox")
+        os.umask(0o022)
+        stage = "privileges"
+        libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+        libc.drop_capabilities()
+        stage = "cpus"
+        os.sched_setaffinity(0, plan.cpus)
+        stage = "file rules"
+        # After the mounts: a Landlock domain may not mount. Before seccomp: opening the paths is ordinary work.
+        landlock.restrict(_rules(plan), plan.landlock_abi)
+        stage = "system calls"
+        filter_program = seccomp.program()
+        for name, value in plan.rlimits.items():
+            kind = getattr(resource, "RLIMIT_" + name)
+            resource.setrlimit(kind, (value, value))
+        seccomp.install(filter_program)
+        stage = "self-test"
+        failures = selftest.run(plan.absent, plan.project)
+        if failures:
+            report.send("failed", stage=stage, errno=None, message="; ".join(failures))
+            os._exit(1)
+        stage = "program"
+        child = os.fork()
+        if child == 0:
+            report.close()
+            os.close(scratch)
+            _program(plan, request, program_fds, log_fd, program)
+    except (OSError, ValueError) as exc:
+        report.send("failed", stage=stage, errno=getattr(exc, "errno", None), message=str(exc))
+        os._exit(1)
+    # Its memory and environment are not the program's to read: same user, but no longer dumpable.
+    libc.prctl(libc.PR_SET_DUMPABLE, 0)
+    report.send("ready", [scratch])
+    os.close(scratch)
+    for fd in (*program_fds, log_fd, 0, 1, 2):
+        os.close(fd)
+    _reap(child, report)
+
+
+def _rules(plan: Plan) -> list[landlock.Rule]:
+    rules = [landlock.Rule("/", landlock.READ_DIR), landlock.Rule("/proc", landlock.READ)]
+    private = ("/tmp", "/var/tmp", "/dev/shm", "/run", plan.home)
+    rules += [landlock.Rule(path, landlock.PRIVATE) for path in private]
+    rules += [landlock.Rule(f"/dev/{name}", landlock.DEVICE) for name in ("null", "zero", "full", "random", "urandom")]
+    rules.append(landlock.Rule("/dev/pts", landlock.DEVICE | landlock.READ_DIR))
+    rules += [landlock.Rule(path, landlock.READ) for path in plan.texts]
+    for overlay in plan.overlays:
+        rules.append(landlock.Rule(overlay.target, landlock.WRITE if overlay.writable else landlock.READ))
+    for bind in plan.binds:
+        if not bind.optional or os.path.exists(bind.where):
+            rules.append(landlock.Rule(bind.where, landlock.WRITE if bind.writable else landlock.READ))
+    return rules
+
+
+def _loopback_up() -> None:
+    """The new network namespace's own 127.0.0.1: programs talk to themselves over it. netdevice(7)."""
+    import fcntl
+    import struct
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
+
+
+def _program(plan: Plan, request: dict[str, Any], program_fds: list[int], log_fd: int, program: Program) -> NoReturn:
+    """Give the program its own standard streams, descriptors, environment and folder; then hand over."""
+    status = 70
+    try:
+        os.setsid()
+        null = os.open("/dev/null", os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(log_fd, 1)
+        os.dup2(log_fd, 2)
+        kept = list(range(3, 3 + len(program_fds)))
+        # Move them out of the way first: a target number may still be somebody's source.
+        for fd, number in zip([_dup_above(fd, 64) for fd in program_fds], kept, strict=True):
+            os.dup2(fd, number, inheritable=False)
+        libc.close_range(3 + len(program_fds))
+        for number in range(1, signal.NSIG):
+            if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
+                # As Python itself starts: a write past a limit is an error of that write, not the end.
+                ignored = number in (signal.SIGPIPE, signal.SIGXFSZ)
+                signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        os.environ.clear()
+        os.environ.update(plan.environment)
+        os.chdir(plan.cwd)
+        sys.argv = ["ipysandbox-kernel"]
+        program(request["program"], kept)
+    except SystemExit as exc:
+        status = exc.code if isinstance(exc.code, int) else 0
+    except BaseException:
+        import traceback
+
+        os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+    os._exit(status)
+
+
+def _dup_above(fd: int, lowest: int) -> int:
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD, lowest)
+
+
+def _reap(child: int, report: Report) -> NoReturn:
+    """Init's whole life: pass an interrupt on, reap orphans, end everything when the program ends."""
+
+    def interrupt(_signum: int, _frame: object) -> None:
+        try:
+            os.killpg(child, signal.SIGINT)
+        except ProcessLookupError:
+            os.kill(child, signal.SIGINT)
+
+    signal.signal(signal.SIGUSR1, interrupt)
+    while True:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            os._exit(0)
+        if pid == child:
+            report.send("exit", status=os.waitstatus_to_exitcode(status))
+            os._exit(0)

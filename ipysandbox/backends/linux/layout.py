@@ -1,0 +1,188 @@
+"""Decides what of the host a sandbox sees: a policy and the interpreter's places in, a Plan's files out."""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ipysandbox.errors import StartError
+from ipysandbox.policy import Effective, compile_patterns
+
+from .plan import Bind, Overlay
+
+HOME = "/home/sandbox"
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+#: Of /etc only what libraries read to work; never the folder itself.
+_ETC = (
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "crypto-policies",
+    "localtime",
+    "timezone",
+    "alternatives",
+    "fonts",
+    "mime.types",
+    "protocols",
+    "services",
+    "matplotlibrc",
+)
+#: Processor topology, which numeric libraries read to choose their kernels.
+_SYS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+
+#: How long, and how far, to look for names to hide before giving up (a project on a slow network file system).
+_HIDE_SECONDS = 5.0
+_HIDE_ENTRIES = 500_000
+
+
+@dataclass(frozen=True)
+class Layout:
+    binds: tuple[Bind, ...]
+    overlays: tuple[Overlay, ...]
+    covered: tuple[str, ...]
+    links: dict[str, str]
+    texts: dict[str, str]
+
+
+def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()) -> Layout:
+    """Raises StartError when a path can't be shown as the policy asks."""
+    binds, links = _system()
+    binds += [Bind(str(path)) for path in interpreter_places()]
+    binds += extra
+    overlays, covered = [], []
+    project = effective.project
+    seen_whole = project in effective.read
+    writable = effective.policy.files.workspace == "overlay"
+    hidden = compile_patterns(effective.hidden)
+    protected = compile_patterns(effective.protected)
+    inner = [p for p in (*effective.read, *effective.write) if p != project and project in p.parents]
+    folders, files = [], []
+    if not seen_whole:
+        for path in inner:
+            relative = str(path.relative_to(project))
+            (files if path.is_file() else folders).append(relative)
+    overlays.append(
+        Overlay(
+            target=str(project),
+            source=str(project) if seen_whole else "",
+            writable=writable,
+            hidden=tuple(_find(project, hidden)) if seen_whole else (),
+            folders=tuple(folders),
+            files=tuple(files),
+        )
+    )
+    for path in effective.read:
+        if seen_whole and (path == project or project in path.parents):
+            continue
+        if path.is_dir():
+            overlays.append(
+                Overlay(str(path), str(path), writable and project in path.parents, tuple(_find(path, hidden)))
+            )
+        else:
+            binds.append(Bind(str(path), from_policy=True))
+    for path in effective.write:
+        binds.append(Bind(str(path), writable=True, from_policy=True))
+        # A writable folder is shown itself, not through an overlay: cover what it holds of hidden or protected names.
+        names = (f"{path}/{name}" for name in (*_find(path, hidden), *_find(path, protected)))
+        # A link can't be covered, and need not be: what it points to is not there.
+        covered += [name for name in names if not os.path.islink(name)]
+    return Layout(tuple(binds), tuple(overlays), tuple(dict.fromkeys(covered)), links, _texts(inside_id))
+
+
+def interpreter_places() -> list[Path]:
+    """Folders that this interpreter runs from: prefixes, site folders and its libraries; none inside another."""
+    paths = sysconfig.get_paths()
+    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, paths["purelib"], paths["platlib"]}
+    places |= set(site.getsitepackages()) & set(sys.path)
+    if site.getusersitepackages() in sys.path:
+        places.add(site.getusersitepackages())
+    places.add(os.path.dirname(os.path.realpath(sys.executable)))
+    found: list[Path] = []
+    # Both spellings where a prefix is reached through a link: programs use the one, the loader the other.
+    candidates = {Path(p) for p in places} | {Path(os.path.realpath(p)) for p in places}
+    for path in sorted((p for p in candidates if p.is_dir()), key=lambda p: len(p.parts)):
+        covered = any(path == other or other in path.parents for other in found)
+        if not covered and str(path) not in _SYSTEM and not str(path).startswith(("/usr/", "/bin/", "/lib/")):
+            found.append(path)
+    return found
+
+
+def _system() -> tuple[list[Bind], dict[str, str]]:
+    binds, links = [], {}
+    for name in _SYSTEM:
+        if os.path.islink(name):
+            links[name] = os.readlink(name)
+        elif os.path.isdir(name):
+            binds.append(Bind(name))
+    for name in _ETC:
+        path = f"/etc/{name}"
+        real = os.path.realpath(path)
+        if os.path.exists(real):
+            # The content at the usual name, wherever a link leads on this system.
+            binds.append(Bind(real, target=path, optional=True))
+    binds += [Bind(path, optional=True) for path in _SYS if os.path.isdir(path)]
+    return binds, links
+
+
+def _texts(inside_id: int) -> dict[str, str]:
+    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+    return {
+        "/etc/passwd": f"sandbox:x:{inside_id}:{inside_id}:sandbox:{HOME}:{shell}\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        "/etc/group": f"sandbox:x:{inside_id}:\nnogroup:x:65534:\n",
+        "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+        "/etc/resolv.conf": "",
+        "/etc/hostname": "sandbox\n",
+    }
+
+
+def _find(top: Path, patterns: object) -> list[str]:
+    """Relative paths below ``top`` that the patterns match, outermost only.
+
+    Raises StartError when the folder can't be searched to its end: an unseen name would not be hidden.
+    """
+    matcher = patterns
+    found: list[str] = []
+    deadline = time.monotonic() + _HIDE_SECONDS
+    skip = {str(p) for p in interpreter_places()}
+    stack, entries = [""], 0
+    while stack:
+        prefix = stack.pop()
+        try:
+            with os.scandir(top / prefix) as rows:
+                listing = list(rows)
+        except PermissionError:
+            continue  # what this user may not list, the sandbox may not either
+        except FileNotFoundError:
+            continue
+        for row in listing:
+            entries += 1
+            relative = prefix + row.name
+            if matcher.match(row.name, relative):  # type: ignore[attr-defined]
+                found.append(relative)
+            elif row.is_dir(follow_symlinks=False) and not _skips(row, relative, skip, top):
+                stack.append(relative + "/")
+        if entries > _HIDE_ENTRIES or time.monotonic() > deadline:
+            raise StartError(
+                f"files.hide: {top} is too large, or too slow, to search for names to hide "
+                f"({entries} entries in {_HIDE_SECONDS:.0f} s)",
+                hint='List the folders that the code needs in the policy, for example files.read = ["data", "src"].',
+            )
+    return found
+
+
+def _skips(row: os.DirEntry[str], relative: str, places: set[str], top: Path) -> bool:
+    """Folders that need no search: the running environment (shown read-only as it is) and git's object store."""
+    return os.path.join(top, relative) in places or relative.endswith(".git/objects")

@@ -1,0 +1,186 @@
+"""Thin typed wrappers over the system calls that Python's ``os`` lacks; each raises OSError with the call's name."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from . import syscalls
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_NR = syscalls.numbers()
+
+# linux/sched.h
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+# linux/mount.h
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+OPEN_TREE_CLONE = 1
+AT_RECURSIVE = 0x8000
+AT_EMPTY_PATH = 0x1000
+AT_FDCWD = -100
+MOVE_MOUNT_F_EMPTY_PATH = 4
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
+MOUNT_ATTR_IDMAP = 0x00100000
+
+# linux/prctl.h
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
+PR_CAPBSET_DROP = 24
+PR_SET_SECUREBITS = 28
+PR_SET_TIMERSLACK = 29
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+KEYCTL_JOIN_SESSION_KEYRING = 1
+
+
+def syscall(name: str, *args: int | bytes | ctypes.Array[ctypes.c_char] | ctypes.Structure | None) -> int:
+    """Make the call ``name``; integers are passed as C longs, bytes as C strings, structures by reference."""
+    converted: list[object] = []
+    for arg in args:
+        if arg is None:
+            converted.append(ctypes.c_void_p(None))
+        elif isinstance(arg, int):
+            converted.append(ctypes.c_long(arg))
+        elif isinstance(arg, ctypes.Structure):
+            converted.append(ctypes.byref(arg))
+        else:
+            converted.append(arg)
+    number = _NR.get(name)
+    if number is None:
+        raise OSError(38, f"{name}: no such system call on this architecture")
+    function = _libc.syscall
+    function.restype = ctypes.c_long
+    result = int(function(ctypes.c_long(number), *converted))
+    if result == -1:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"{name}: {os.strerror(errno)}")
+    return result
+
+
+def prctl(option: int, arg2: int = 0, arg3: int = 0, arg4: int = 0, arg5: int = 0) -> int:
+    return syscall("prctl", option, arg2, arg3, arg4, arg5)
+
+
+def unshare(flags: int) -> None:
+    syscall("unshare", flags)
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
+    try:
+        syscall(
+            "mount",
+            os.fsencode(source) if source is not None else None,
+            os.fsencode(target),
+            kind.encode() if kind is not None else None,
+            flags,
+            os.fsencode(data) if data is not None else None,
+        )
+    except OSError as exc:
+        raise OSError(exc.errno, f"mount {kind or 'bind'} on {target}: {os.strerror(exc.errno or 0)}") from None
+
+
+def umount(target: str, flags: int = MNT_DETACH) -> None:
+    syscall("umount2", os.fsencode(target), flags)
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    syscall("pivot_root", os.fsencode(new_root), os.fsencode(put_old))
+
+
+def open_tree(path: str) -> int:
+    """A detached copy of the mounts at and below ``path`` (kernel 5.2); a descriptor."""
+    try:
+        return syscall("open_tree", AT_FDCWD, os.fsencode(path), OPEN_TREE_CLONE | AT_RECURSIVE | os.O_CLOEXEC)
+    except OSError as exc:
+        raise OSError(exc.errno, f"{path}: {os.strerror(exc.errno or 0)}") from None
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
+
+
+def open_tree_strict(path: str) -> int:
+    """As ``open_tree``, refusing a path with a symbolic link anywhere in it (ELOOP): it was resolved before, so a link
+    means that somebody swapped a folder since."""
+    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, 4)  # RESOLVE_NO_SYMLINKS, kernel 5.6
+    try:
+        fd = syscall("openat2", AT_FDCWD, os.fsencode(path), how, ctypes.sizeof(how))
+        try:
+            flags = OPEN_TREE_CLONE | AT_RECURSIVE | AT_EMPTY_PATH | os.O_CLOEXEC
+            return syscall("open_tree", fd, b"", flags)
+        finally:
+            os.close(fd)
+    except OSError as exc:
+        raise OSError(exc.errno, f"{path}: {os.strerror(exc.errno or 0)}") from None
+
+
+def move_mount(tree: int, target: str) -> None:
+    """Attach a detached mount at ``target`` (kernel 5.2)."""
+    try:
+        syscall("move_mount", tree, b"", AT_FDCWD, os.fsencode(target), MOVE_MOUNT_F_EMPTY_PATH)
+    except OSError as exc:
+        raise OSError(exc.errno, f"attach a mount at {target}: {os.strerror(exc.errno or 0)}") from None
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = [
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    ]
+
+
+def mount_setattr(fd: int, path: str, attributes: int, *, userns: int = 0, recursive: bool = True) -> None:
+    """Add mount attributes to a whole tree at once (kernel 5.12): no submount is left with the old ones."""
+    attr = _MountAttr(attributes, 0, 0, userns)
+    flags = (AT_RECURSIVE if recursive else 0) | (AT_EMPTY_PATH if not path else 0)
+    syscall("mount_setattr", fd, os.fsencode(path), flags, attr, ctypes.sizeof(attr))
+
+
+def close_range(first: int, last: int = 0x7FFFFFFF) -> None:
+    """Close every descriptor from ``first`` to ``last``, however many there are (kernel 5.9)."""
+    if first <= last:
+        syscall("close_range", first, last, 0)
+
+
+def sethostname(name: str) -> None:
+    raw = name.encode()
+    syscall("sethostname", raw, len(raw))
+
+
+class _CapHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _CapData(ctypes.Structure):
+    _fields_ = [(f"{kind}{half}", ctypes.c_uint32) for half in (0, 1) for kind in ("eff", "prm", "inh")]
+
+
+def drop_capabilities() -> None:
+    """Leave no capability in any set, and none that an exec could give back."""
+    # The bounding set first: dropping from it needs CAP_SETPCAP, which the last step takes away.
+    for cap in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, cap)
+        except OSError as exc:
+            if exc.errno == 22:  # EINVAL: past the last capability this kernel knows
+                break
+            raise
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    # SECBIT_NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE and their locks: uid 0 means nothing from here on.
+    prctl(PR_SET_SECUREBITS, 0b11001111)
+    header = _CapHeader(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3
+    syscall("capset", header, _CapData())

@@ -1,0 +1,110 @@
+"""Reads what a sandbox's processes use from /proc, starting at its init: every process inside descends from it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+#: More than any limit on tasks allows; a bound for this reader only.
+_MOST = 20_000
+
+
+@dataclass(frozen=True)
+class Sample:
+    cpu: float
+    #: Pages in memory, file pages included and shared ones counted once per process: never less than the truth.
+    resident: int
+    processes: int
+    pids: tuple[int, ...]
+
+
+@dataclass
+class CpuMeter:
+    """Processor seconds of a process tree, those of processes that have ended included.
+
+    A parent that waits inherits its children's times; one that ignores SIGCHLD does not, so what was last seen of every
+    process is kept as well. The larger of the two sums counts.
+    """
+
+    _seen: dict[tuple[int, int], float] = field(default_factory=dict)
+    _most: float = 0.0
+
+    def add(self, rows: list[tuple[int, int, float, float]]) -> float:
+        """``rows``: (pid, start time, own seconds, own and waited children's seconds)."""
+        for pid, start, own, _ in rows:
+            self._seen[pid, start] = own
+        if len(self._seen) > _MOST:
+            # Fold the ended ones into one entry.
+            alive = {(pid, start) for pid, start, _, _ in rows}
+            ended = sum(v for k, v in self._seen.items() if k not in alive)
+            self._seen = {k: v for k, v in self._seen.items() if k in alive} | {(0, 0): ended}
+        self._most = max(self._most, sum(self._seen.values()), sum(row[3] for row in rows))
+        return self._most
+
+
+def tree(root: int) -> list[int]:
+    """``root`` and all its descendants."""
+    found, queue = [], [root]
+    while queue and len(found) < _MOST:
+        pid = queue.pop()
+        found.append(pid)
+        try:
+            tasks = os.listdir(f"/proc/{pid}/task")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for task in tasks:
+            queue += [int(child) for child in _read(f"/proc/{pid}/task/{task}/children").split()]
+    return found
+
+
+def sample(root: int, meter: CpuMeter) -> Sample:
+    """One pass over the tree. Raises ProcessLookupError when ``root`` has ended."""
+    rows, resident, pids = [], 0, []
+    for pid in tree(root):
+        text = _read(f"/proc/{pid}/stat")
+        if not text:
+            if pid == root:
+                raise ProcessLookupError(root)
+            continue
+        # The name may hold anything, parentheses and newlines too: fields start after the last ")".
+        fields = text[text.rindex(b")") + 2 :].split()
+        if pid == root and fields[0] in (b"Z", b"X"):
+            raise ProcessLookupError(root)
+        utime, stime, cutime, cstime, start = (int(fields[n]) for n in (11, 12, 13, 14, 19))
+        rows.append((pid, start, (utime + stime) / _TICK, (utime + stime + cutime + cstime) / _TICK))
+        resident += int(fields[21]) * _PAGE
+        pids.append(pid)
+    return Sample(meter.add(rows), resident, len(pids), tuple(pids))
+
+
+def memory(pids: tuple[int, ...]) -> tuple[int, int]:
+    """(anonymous, shared-memory) bytes of ``pids``, each shared page divided among its users (PSS).
+
+    Where a process hides its map (not dumpable), its whole resident set counts.
+    """
+    anonymous = shared = 0
+    for pid in pids:
+        rollup = _read(f"/proc/{pid}/smaps_rollup")
+        if rollup:
+            values = {
+                parts[0]: int(parts[1]) * 1024
+                for parts in (line.split() for line in rollup.split(b"\n"))
+                if len(parts) == 3 and parts[2] == b"kB"
+            }
+            anonymous += values.get(b"Pss_Anon:", 0)
+            shared += values.get(b"Pss_Shmem:", 0)
+            continue
+        statm = _read(f"/proc/{pid}/statm").split()
+        if len(statm) > 2:
+            anonymous += (int(statm[1]) - int(statm[2])) * _PAGE
+    return anonymous, shared
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""

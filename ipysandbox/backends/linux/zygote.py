@@ -1,0 +1,160 @@
+"""The zygote: a clean, single-threaded Python that has loaded what kernels need, and forks one process per sandbox.
+
+It is started with an empty environment, knows no secret and never runs code of a project. Its only input is the control
+socket that it inherits from the supervisor; when that closes, it ends every sandbox and removes what the supervisor can no
+longer remove itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+from typing import Any
+
+from . import launch, libc
+
+#: What a kernel imports, in the order in which it would; then what most cells import first.
+_KERNEL_MODULES = ("ipysandbox.guest.kernel",)
+_HEADER = struct.Struct("!I")
+_MAX_REQUEST = 64 << 20
+
+
+def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
+    libc.prctl(libc.PR_SET_DUMPABLE, 0)
+    control = socket.socket(fileno=control_fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the host kernel's to handle
+    wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
+    try:
+        for name in _KERNEL_MODULES:
+            importlib.import_module(name)
+    except ImportError as exc:
+        _send(control, {"event": "failed", "message": f"{exc} (looked in {sys.prefix})"})
+        return
+    pending = list(preload)
+    gc.collect()
+    gc.freeze()  # the collector then leaves the shared pages alone in every child
+    _send(control, {"event": "ready", "pid": os.getpid()})
+    children: dict[int, str] = {}
+    while True:
+        # Load what is left only while nobody waits for a sandbox.
+        readable, _, _ = select.select([control, wake_r], [], [], 0 if pending else None)
+        if wake_r in readable:
+            _drain(wake_r)
+            for pid, name, status in _reap(children):
+                _send(control, {"event": "gone", "pid": pid, "id": name, "status": status})
+        if control in readable:
+            received = _receive(control)
+            if received is None:
+                break
+            message, fds = received
+            pid = _spawn(message, fds, control, (wake_r, wake_w))
+            children[pid] = message["id"]
+            for fd in fds:
+                os.close(fd)
+            _send(control, {"event": "forked", "pid": pid, "id": message["id"]})
+        elif pending and not readable:
+            _preload(pending.pop(0))
+    _end(children, runtime_dir)
+
+
+def _preload(name: str) -> None:
+    """Load a library for the children to share; one that starts threads can't be, since a fork would lose them."""
+    try:
+        importlib.import_module(name)
+    except Exception as exc:  # a broken library is the cell's to meet, with its own traceback
+        print(f"preload {name}: {type(exc).__name__}: {exc}", file=sys.stderr)
+    gc.collect()
+    gc.freeze()
+
+
+def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, wake: tuple[int, int]) -> int:
+    """Fork the monitor of a new sandbox. ``fds``: report socket, log pipe, then the program's own."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        control.close()
+        for fd in wake:
+            os.close(fd)
+        report_sock = socket.socket(fileno=fds[0])
+        # The plan comes over the sandbox's own socket: what it holds never enters the zygote's memory.
+        request = json.loads(_read_exactly(report_sock, _HEADER.unpack(_read_exactly(report_sock, 4))[0]))
+        request["zygote"] = message["zygote"]
+        from ipysandbox.guest import kernel
+
+        status = launch.monitor(request, launch.Report(report_sock), fds[2:], fds[1], kernel.run)
+    except BaseException as exc:
+        print(f"monitor: {type(exc).__name__}: {exc}", file=sys.stderr)
+    finally:
+        os._exit(status)
+
+
+def _reap(children: dict[int, str]) -> list[tuple[int, str, int]]:
+    gone = []
+    for pid in list(children):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            gone.append((pid, children.pop(pid), status))
+    return gone
+
+
+def _end(children: dict[int, str], runtime_dir: str) -> None:
+    """The supervisor is gone: so are its sandboxes, and its folder of sockets."""
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+    for pid in children:
+        os.waitpid(pid, 0)
+    shutil.rmtree(runtime_dir, ignore_errors=True)
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 512):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _send(sock: socket.socket, message: dict[str, Any]) -> None:
+    data = json.dumps(message).encode()
+    try:
+        sock.sendall(_HEADER.pack(len(data)) + data)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the next read finds the end of the stream and ends this process in order
+
+
+def _read_exactly(sock: socket.socket, count: int) -> bytes:
+    if count > _MAX_REQUEST:
+        raise ValueError(f"a request of {count} bytes")
+    data = bytearray()
+    while len(data) < count:
+        chunk = sock.recv(count - len(data))
+        if not chunk:
+            raise EOFError("the supervisor closed the socket")
+        data += chunk
+    return bytes(data)
+
+
+def _receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """One request and its descriptors; None when the supervisor is gone."""
+    header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, 16)
+    if not header:
+        return None
+    try:
+        header += _read_exactly(sock, _HEADER.size - len(header))
+        return json.loads(_read_exactly(sock, _HEADER.unpack(header)[0])), fds
+    except EOFError:
+        return None

@@ -1,0 +1,482 @@
+"""The Python door: ``Sandbox`` runs code where it can't hurt, ``RunResult`` tells how it went."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from .backends.base import Change
+from .errors import NotAvailable, SandboxDied, SandboxError, ValueRefused
+from .output import values as transfer
+from .outputs import OutputCollector
+from .policy import Policy
+from .supervisor.client import ControlClient
+from .supervisor.limits import LimitHit
+from .supervisor.spawn import Supervisor
+from .supervisor.wire import BadMessage, Message, new_header, pack, unpack
+
+#: A value of this encoded size (bytes) is fetched along with the result; a larger one when ``value`` is first read.
+_EAGER_VALUE = 1 << 20
+#: Largest value that ``get`` fetches unless told otherwise, in bytes.
+MOST_VALUE = 1 << 30
+#: How long ``get``, ``put`` and the like wait for the sandbox, which may be made to never answer; seconds.
+_VALUE_SECONDS = 60.0
+_numbers = itertools.count(1)
+
+OnOutput = Callable[[str, dict[str, Any]], None]
+OnInput = Callable[[str, bool], str]
+
+
+@dataclass(frozen=True)
+class RunError:
+    """An exception that the code raised: text only, the object stayed in the sandbox."""
+
+    ename: str
+    evalue: str
+    traceback: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How one cell went.
+
+    ``status`` is ``ok``, ``error`` (the code raised), ``refused`` (by the check, nothing ran), ``limit``, ``interrupted``
+    or ``died``. ``outputs`` are nbformat output dicts. ``usage`` holds ``wall`` and ``cpu`` in seconds,
+    ``memory_peak``, ``disk`` and ``output`` in bytes, ``processes_peak`` and ``files`` as counts. ``state_kept`` tells
+    whether the sandbox's variables are still there. ``changes`` lists the project's files as they differ inside.
+    """
+
+    status: str
+    stdout: str
+    stderr: str
+    outputs: list[dict[str, Any]]
+    error: RunError | None
+    limit: LimitHit | None
+    usage: Mapping[str, float]
+    findings: tuple[Mapping[str, Any], ...]
+    notices: tuple[str, ...]
+    state_kept: bool
+    execution_count: int | None
+    changes: tuple[Change, ...]
+    changes_total: int
+    _value: Callable[[], Any] = field(repr=False, compare=False)
+
+    @property
+    def value(self) -> Any:
+        """The value of the cell's last expression, rebuilt here from plain data; None if there was none.
+
+        Raises ValueRefused when it is of a type that can't cross.
+        """
+        return self._value()
+
+
+class Sandbox:
+    """A sandbox of its own for Python code; variables stay between runs until it is closed.
+
+        with Sandbox() as box:
+            r = box.run("x = 6 * 7; x")
+            r.value
+
+    ``policy``: a profile's name, a policy file's path, a mapping shaped like one, or a ``Policy``. ``name``: to share
+    one sandbox between several objects of this process (the magic does); by default every object has its own.
+    ``project``: the folder the code runs in (default: the current one). ``overrides``: single settings by dotted key,
+    as ``{"limits.wall": "30s"}``. ``validate``: whether the check reads the code first.
+
+    Raises PolicyError or StartError at the start; then nothing was run.
+    """
+
+    def __init__(
+        self,
+        policy: str | Path | Mapping[str, Any] | Policy | None = None,
+        *,
+        name: str | None = None,
+        validate: bool = True,
+        project: str | Path | None = None,
+        overrides: Mapping[str, object] | None = None,
+        notebook: str | None = None,
+        backend: str = "linux",
+    ) -> None:
+        self.name = name or f"box-{next(_numbers)}"
+        self._request = {
+            "name": self.name,
+            "policy": _as_json(policy),
+            "cwd": os.path.abspath(project or os.getcwd()),
+            "overrides": dict(overrides or {}),
+            "validate": validate,
+            "notebook": notebook,
+            "backend": backend,
+        }
+        self._supervisor: Supervisor | None = None
+        self._connection: _Connection | None = None
+        #: One line each, from the policy: what was not granted, and how to grant it.
+        self.notices: tuple[str, ...] = ()
+
+    # -- life
+
+    def __enter__(self) -> Sandbox:
+        self.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def start(self, *, fresh: bool = False) -> bool:
+        """Start it, or join the running one of the same name and policy. True when it is a new one."""
+        supervisor = Supervisor.current()
+        before = self._started if self._supervisor is supervisor else None
+        info = supervisor.request("POST", "/sandboxes", {**self._request, "fresh": fresh})
+        if self._connection is None or self._connection.key != info["key"].encode():
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = _Connection(info["endpoints"], info["key"].encode(), supervisor)
+        self._supervisor, self._started = supervisor, info["started"]
+        self.notices = tuple(info["notices"])
+        return bool(before != self._started)
+
+    _started: float | None = None
+
+    def close(self) -> None:
+        """End it and everything inside. Safe to call twice."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._supervisor is not None and self._supervisor.alive():
+            try:
+                self._control("DELETE", "")
+            except SandboxError:
+                pass  # it is gone already
+        self._supervisor = None
+
+    def restart(self) -> None:
+        """A new sandbox under the same name and policy; variables are lost."""
+        if self._supervisor is None:
+            self.start()
+        else:
+            self._control("POST", "/restart")
+
+    def interrupt(self) -> None:
+        """Ask the running cell to stop, as Ctrl-C would; it is ended after 5 s if it does not. From any thread."""
+        self._control("POST", "/interrupt")
+
+    def kill(self) -> None:
+        """End every process of the sandbox now; the next run starts a new one."""
+        self._control("POST", "/kill")
+
+    # -- running
+
+    def run(
+        self,
+        code: str,
+        *,
+        timeout: float | str | None = None,
+        cpu: float | str | None = None,
+        validate: bool = True,
+        on_output: OnOutput | None = None,
+        on_input: OnInput | None = None,
+        want_value: bool = True,
+    ) -> RunResult:
+        """Run ``code`` as a notebook cell (IPython syntax works) and wait for it.
+
+        ``timeout`` and ``cpu`` bound this run, in seconds or as ``"30s"``; the policy's limits hold otherwise.
+        ``on_output(type, content)`` is called for each output as it arrives; ``on_input(prompt, is_password)``
+        answers ``input()``, which fails in the sandbox without it. Does not raise for what the code does.
+        """
+        if not isinstance(code, str):
+            raise TypeError(f"code must be a string, not {type(code).__name__}")
+        if self._connection is None or self._supervisor is None or not self._supervisor.alive():
+            lost = self._connection is not None
+            self.start()
+            if lost:
+                self.notices += ("The sandbox supervisor had ended; a new sandbox was started, variables were lost.",)
+        assert self._connection is not None
+        overrides = {
+            f"limits.{key}": value if isinstance(value, str) else f"{value:g}s"
+            for key, value in (("wall", timeout), ("cpu", cpu))
+            if value is not None
+        }
+        collector = OutputCollector()
+        metadata = {"ipysandbox": {"overrides": overrides, "validate": validate}}
+        try:
+            reply = self._connection.execute(code, metadata, collector, on_output, on_input, self)
+        except SandboxDied as exc:
+            self._connection.close()
+            self._connection = None
+            return _died(collector, str(exc))
+        return self._result(reply, collector, want_value)
+
+    def _result(self, reply: Message, collector: OutputCollector, want_value: bool) -> RunResult:
+        outcome = reply.metadata.get("ipysandbox") or {}
+        content = reply.content
+        error = None
+        if content.get("status") != "ok":
+            lines = tuple(str(line) for line in content.get("traceback") or ())
+            error = RunError(str(content.get("ename")), str(content.get("evalue")), lines)
+        limit = LimitHit(**outcome["limit"]) if outcome.get("limit") else None
+        notices = (*self.notices, *outcome.get("notices", ()))
+        self.notices = ()
+        count = collector.execution_count
+        return RunResult(
+            status=outcome.get("status", "died"),
+            stdout="".join(collector.streams["stdout"]),
+            stderr="".join(collector.streams["stderr"]),
+            outputs=collector.finish(),
+            error=error,
+            limit=limit,
+            usage=outcome.get("usage", {}),
+            findings=tuple(outcome.get("findings", ())),
+            notices=notices,
+            state_kept=bool(outcome.get("state_kept")),
+            execution_count=content.get("execution_count"),
+            changes=tuple(Change(**row) for row in outcome.get("changes", ())),
+            changes_total=int(outcome.get("changes_total", 0)),
+            _value=self._value_later(count) if want_value and count is not None else _no_value,
+        )
+
+    def _value_later(self, count: int) -> Callable[[], Any]:
+        """Fetch a small value now, since the sandbox may be closed when somebody asks; remember a refusal for then."""
+        known: list[Any] = []
+        refusal: list[SandboxError] = []
+        try:
+            known.append(self._get({"output": count}, _EAGER_VALUE))
+        except SandboxError as exc:
+            refusal.append(exc)
+
+        def value() -> Any:
+            if not known:
+                if self._connection is None:
+                    raise refusal[0]
+                known.append(self._get({"output": count}, MOST_VALUE))
+            return known[0]
+
+        return value
+
+    # -- values
+
+    def get(self, name: str, *, limit: int = MOST_VALUE) -> Any:
+        """The variable ``name`` of the sandbox, rebuilt from plain data: numbers, text, containers, numpy, pandas.
+
+        Raises NameError if there is none, ValueRefused if its type can't cross or it is over ``limit`` bytes.
+        """
+        return self._get({"name": str(name)}, limit)
+
+    def _get(self, what: dict[str, Any], limit: int) -> Any:
+        reply = self._ask("ipysandbox_get_request", {**what, "limit": limit})
+        return transfer.receive(reply.content.get("tree"), reply.buffers, limit=limit)
+
+    def put(self, name: str, value: Any) -> None:
+        """Set the variable ``name`` in the sandbox; the same types as ``get``."""
+        if not str(name).isidentifier():
+            raise ValueError(f"{name!r} is no name for a variable")
+        tree, buffers = transfer.send(value)
+        self._ask("ipysandbox_put_request", {"name": name, "tree": tree}, buffers)
+
+    def _ask(self, kind: str, content: dict[str, Any], buffers: list[Any] | None = None) -> Message:
+        if self._connection is None:
+            self.start()
+        assert self._connection is not None
+        reply = self._connection.ask(kind, content, buffers or [])
+        if reply.content.get("status") != "ok":
+            ename, evalue = str(reply.content.get("ename")), str(reply.content.get("evalue"))
+            if ename == "NameError":
+                raise NameError(f"{content.get('name')}: {evalue}")
+            if ename == "SandboxDied":
+                raise SandboxDied(evalue)
+            raise ValueRefused(f"{content.get('name', 'the value')} can't cross: {evalue}")
+        return reply
+
+    # -- looking
+
+    def diff(self) -> list[Change]:
+        """The project's files as they differ inside (not those in ``files.write``, which are the host's own)."""
+        return [Change(**row) for row in self._control("GET", "/diff")["changes"]]
+
+    def commit(self, *_paths: str) -> None:
+        raise NotAvailable(
+            "commit is not available in this version: what the code wrote outside files.write is dropped"
+        )
+
+    def discard(self, *_paths: str) -> None:
+        raise NotAvailable("discard is not available in this version; restart() drops every change")
+
+    def status(self) -> dict[str, Any]:
+        """State, running cell, usage, limits and guarantees, as the panel shows them."""
+        return dict(self._control("GET", ""))
+
+    def policy(self) -> dict[str, Any]:
+        """The policy in force and where each setting comes from; no values of environment variables."""
+        return dict(self._control("GET", "/policy"))
+
+    def check(self, code: str) -> dict[str, Any]:
+        """What the check says about ``code``; nothing is run."""
+        return dict(self._control("POST", "/check", {"code": code}))
+
+    def _control(self, method: str, path: str, body: Any = None) -> Any:
+        if self._supervisor is None:
+            self.start()
+        assert self._supervisor is not None
+        return self._supervisor.request(method, f"/sandboxes/{self.name}{path}", body)
+
+
+def _no_value() -> None:
+    return None
+
+
+def _as_json(policy: str | Path | Mapping[str, Any] | Policy | None) -> Any:
+    if isinstance(policy, Path):
+        return str(policy.absolute())
+    if isinstance(policy, Policy):
+        return policy.to_mapping()
+    return dict(policy) if isinstance(policy, Mapping) else policy
+
+
+def _died(collector: OutputCollector, text: str) -> RunResult:
+    error = RunError("SandboxDied", text, (text,))
+    streams = ("".join(collector.streams[name]) for name in ("stdout", "stderr"))
+    return RunResult("died", *streams, collector.finish(), error, None, {}, (), (), False, None, (), 0, _no_value)
+
+
+class _Connection:
+    """The client's end of the relay: three sockets and one request at a time."""
+
+    def __init__(self, endpoints: Mapping[str, str], key: bytes, supervisor: Supervisor) -> None:
+        self.key = key
+        self._session = uuid.uuid4().hex
+        self._context = zmq.Context()
+        self._supervisor = os.pidfd_open(supervisor.pid)
+        self.client: ControlClient = supervisor.client
+        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        for channel, kind in (("shell", zmq.DEALER), ("iopub", zmq.SUB), ("stdin", zmq.DEALER)):
+            sock = self._context.socket(kind)
+            sock.linger = 0
+            if channel == "iopub":
+                sock.rcvhwm = 0  # the supervisor bounds what it sends
+                sock.subscribe(b"")
+            else:
+                # One identity on both: the relay routes a question to whoever sent the cell.
+                sock.identity = self._session.encode()
+            sock.connect("ipc://" + endpoints[channel])
+            self._sockets[channel] = sock
+        self._poller = zmq.Poller()
+        for sock in self._sockets.values():
+            self._poller.register(sock, zmq.POLLIN)
+        self._poller.register(self._supervisor, zmq.POLLIN)
+        self._until_welcome()
+
+    def close(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+        self._context.term()
+        if self._supervisor >= 0:
+            os.close(self._supervisor)
+            self._supervisor = -1
+
+    def _until_welcome(self) -> None:
+        while True:
+            message = self._receive("iopub", _VALUE_SECONDS)
+            if message is not None and message.type == "iopub_welcome":
+                return
+
+    def _receive(self, channel: str, seconds: float) -> Message | None:
+        """The next message of one channel; None if it was no message. Raises SandboxDied."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise SandboxDied(f"the sandbox did not answer within {seconds:.0f} s")
+            if self._sockets[channel].poll(0):
+                break
+            ready = dict(self._poller.poll(int(left * 1000) + 1))
+            if self._supervisor in ready and self._sockets[channel] not in ready:
+                raise SandboxDied("the sandbox supervisor ended; the next run starts a new sandbox, variables are lost")
+            if ready and self._sockets[channel] not in ready:
+                # Something for another channel: leave it, and wait for ours alone.
+                if self._sockets[channel].poll(min(int(left * 1000), 500)):
+                    break
+        return self._read(channel)
+
+    def _read(self, channel: str) -> Message | None:
+        try:
+            return unpack(self._sockets[channel].recv_multipart(), self.key)
+        except BadMessage:
+            return None
+
+    def ask(self, kind: str, content: dict[str, Any], buffers: list[Any]) -> Message:
+        request = Message(new_header(kind, self._session), {}, {}, content, buffers=buffers)
+        self._sockets["shell"].send_multipart(pack(request, self.key))
+        while True:
+            message = self._receive("shell", _VALUE_SECONDS)
+            if message is not None and message.parent_id == request.id:
+                return message
+
+    def execute(
+        self,
+        code: str,
+        metadata: dict[str, Any],
+        collector: OutputCollector,
+        on_output: OnOutput | None,
+        on_input: OnInput | None,
+        box: Sandbox,
+    ) -> Message:
+        """Send the cell, collect until its reply and its idle are both in. Raises SandboxDied."""
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": on_input is not None,
+            "stop_on_error": True,
+        }
+        request = Message(new_header("execute_request", self._session), {}, metadata, content)
+        self._sockets["shell"].send_multipart(pack(request, self.key))
+        reply: Message | None = None
+        idle = False
+        interrupts = 0
+        while reply is None or not idle:
+            try:
+                ready = dict(self._poller.poll())
+                # Outputs before the reply, so that everything shown is in order.
+                if self._sockets["iopub"] in ready:
+                    idle |= self._output(request, collector, on_output)
+                elif self._sockets["stdin"] in ready and on_input is not None:
+                    self._answer_input(request, on_input)
+                elif self._sockets["shell"] in ready:
+                    message = self._read("shell")
+                    if message is not None and message.parent_id == request.id:
+                        reply = message
+                elif self._supervisor in ready:
+                    raise SandboxDied("the sandbox supervisor ended; variables are lost, the next run starts a new one")
+            except KeyboardInterrupt:
+                interrupts += 1
+                if interrupts == 1:
+                    box.interrupt()
+                else:
+                    box.kill()
+        return reply
+
+    def _output(self, request: Message, collector: OutputCollector, on_output: OnOutput | None) -> bool:
+        """Take one message from iopub; True when it says that the request is done."""
+        message = self._read("iopub")
+        if message is None or message.parent_id != request.id:
+            return False
+        if message.type == "status":
+            return message.content.get("execution_state") == "idle"
+        collector.add(message.type, message.content)
+        if on_output is not None:
+            on_output(message.type, message.content)
+        return False
+
+    def _answer_input(self, request: Message, on_input: OnInput) -> None:
+        message = self._read("stdin")
+        if message is None or message.parent_id != request.id or message.type != "input_request":
+            return
+        value = on_input(str(message.content.get("prompt", "")), bool(message.content.get("password")))
+        reply = Message(new_header("input_reply", self._session), message.header, {}, {"value": value})
+        self._sockets["stdin"].send_multipart(pack(reply, self.key))

@@ -1,0 +1,282 @@
+"""The supervisor process: control API, sandboxes by name, and the end of everything when its host kernel ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import tornado.httpserver
+import tornado.netutil
+import tornado.web
+
+from ipysandbox.audit import AuditLog
+from ipysandbox.backends.linux import fonts, libc
+from ipysandbox.backends.linux.backend import LinuxBackend
+from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
+from ipysandbox.policy import Effective, resolve
+
+from . import runtime
+from .managed import Managed
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_STATUS = {"policy": 400, "not-available": 400, "refused": 409, "start": 500}
+
+
+class Supervisor:
+    """State shared by the handlers; one per process."""
+
+    def __init__(self, folder: Path, host_pid: int) -> None:
+        self.folder, self.host_pid = folder, host_pid
+        self.started = time.time()
+        self.backend = LinuxBackend(folder)
+        self.audit = AuditLog()
+        self.sandboxes: dict[str, Managed] = {}
+        self.finished = asyncio.Event()
+        self._number = 0
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def open(self, body: Mapping[str, Any]) -> Managed:
+        """The sandbox that ``body`` asks for: the running one of that name when its policy is the same, else a new one."""
+        name = str(body.get("name") or "main")
+        if not _NAME.fullmatch(name):
+            raise PolicyError(
+                f"{name!r} is no name for a sandbox",
+                hint="Use up to 64 letters, digits, dots, dashes and underscores, starting with a letter or digit.",
+            )
+        backend = str(body.get("backend") or "linux")
+        if backend != self.backend.name:
+            raise NotAvailable(f"the backend {backend!r} is not available in this version", hint="Use --backend linux.")
+        cwd = Path(str(body["cwd"]))
+        policy = body.get("policy")
+        environ = body.get("environ") or os.environ
+
+        def resolved(overrides: Mapping[str, object]) -> Effective:
+            merged = {**(body.get("overrides") or {}), **overrides}
+            return resolve(policy, cwd=cwd, overrides=merged, environ=environ)
+
+        effective = resolved({})
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            running = self.sandboxes.get(name)
+            if running is not None:
+                same = running.effective.digest() == effective.digest() and not body.get("fresh")
+                if same and running.instance is not None and running.instance.alive():
+                    running.validate = bool(body.get("validate", True))
+                    return running
+                del self.sandboxes[name]
+                await running.close()
+            self._number += 1
+            managed = Managed(
+                name,
+                self.folder / f"s{self._number}",
+                self.backend,
+                self.audit,
+                resolved,
+                effective,
+                validate=bool(body.get("validate", True)),
+                notebook=body.get("notebook"),
+            )
+            try:
+                await managed.start()
+            except BaseException:
+                await managed.close()
+                raise
+            self.sandboxes[name] = managed
+            if effective.notices:
+                self.audit.record("policy.notice", sandbox=name, details={"notices": list(effective.notices)})
+            return managed
+
+    def get(self, name: str) -> Managed:
+        try:
+            return self.sandboxes[name]
+        except KeyError:
+            raise SandboxError(f"there is no sandbox named {name!r} here") from None
+
+    async def remove(self, name: str) -> None:
+        managed = self.get(name)
+        del self.sandboxes[name]
+        await managed.close()
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "id": self.folder.name,
+            "pid": os.getpid(),
+            "host_pid": self.host_pid,
+            "started": self.started,
+            "sandboxes": [managed.state() for managed in self.sandboxes.values()],
+        }
+
+    async def close(self) -> None:
+        await asyncio.gather(*(managed.close() for managed in self.sandboxes.values()), return_exceptions=True)
+        await self.backend.close()
+        fonts.stop()
+
+
+class _Handler(tornado.web.RequestHandler):
+    supervisor: Supervisor
+
+    def initialize(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+
+    def body(self) -> dict[str, Any]:
+        if not self.request.body:
+            return {}
+        data = json.loads(self.request.body)
+        if not isinstance(data, dict):
+            raise SandboxError("the request's body is not a JSON object")
+        return data
+
+    def send(self, data: Any) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(data))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        if not isinstance(error, SandboxError):
+            error = SandboxError(f"{self.request.method} {self.request.path}: {type(error).__name__}: {error}")
+        self.set_status(_STATUS.get(error.kind, 500))
+        self.send({"error": error.to_json()})
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        if not isinstance(value, SandboxError):
+            super().log_exception(typ, value, tb)
+
+
+class _State(_Handler):
+    def get(self) -> None:
+        self.send(self.supervisor.state())
+
+
+class _Shutdown(_Handler):
+    def post(self) -> None:
+        self.send({"status": "ok"})
+        self.supervisor.finished.set()
+
+
+class _Sandboxes(_Handler):
+    async def post(self) -> None:
+        managed = await self.supervisor.open(self.body())
+        self.send(
+            {
+                "name": managed.name,
+                "endpoints": managed.relay.endpoints,
+                "key": managed.relay.key.decode(),
+                "started": managed.started,
+                "notices": list(managed.effective.notices),
+                "state": managed.state(),
+            }
+        )
+
+
+class _Sandbox(_Handler):
+    def get(self, name: str) -> None:
+        self.send(self.supervisor.get(name).state())
+
+    async def delete(self, name: str) -> None:
+        await self.supervisor.remove(name)
+        self.send({"status": "ok"})
+
+
+class _Policy(_Handler):
+    def get(self, name: str) -> None:
+        self.send(self.supervisor.get(name).effective.to_json())
+
+
+class _Diff(_Handler):
+    def get(self, name: str) -> None:
+        self.send({"changes": [asdict(change) for change in self.supervisor.get(name).changes()]})
+
+
+class _Check(_Handler):
+    def post(self, name: str) -> None:
+        self.send(self.supervisor.get(name).check(str(self.body().get("code", ""))))
+
+
+class _Action(_Handler):
+    async def post(self, name: str, action: str) -> None:
+        managed = self.supervisor.get(name)
+        if action == "interrupt":
+            managed.interrupt()
+        elif action == "kill":
+            await managed.kill()
+        else:
+            await managed.restart()
+        self.send({"status": "ok"})
+
+
+def _application(supervisor: Supervisor) -> tornado.web.Application:
+    arguments = {"supervisor": supervisor}
+    name = r"/sandboxes/([^/]+)"
+    return tornado.web.Application(
+        [
+            (r"/state", _State, arguments),
+            (r"/shutdown", _Shutdown, arguments),
+            (r"/sandboxes", _Sandboxes, arguments),
+            (name, _Sandbox, arguments),
+            (name + r"/policy", _Policy, arguments),
+            (name + r"/diff", _Diff, arguments),
+            (name + r"/check", _Check, arguments),
+            (name + r"/(interrupt|kill|restart)", _Action, arguments),
+        ],
+        log_function=lambda _handler: None,
+    )
+
+
+def main(host_pid: int, ready_fd: int) -> None:
+    """Serve until the host process ends or asks to stop. Tells its folder, or its error, on ``ready_fd`` as JSON."""
+    libc.prctl(libc.PR_SET_DUMPABLE, 0)  # its memory holds keys: not for other processes of the user
+    try:
+        host = os.pidfd_open(host_pid)
+        # One descriptor per socket and sandbox: the soft default of 1024 is soon used up.
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        folder, _lock = runtime.create()
+    except (OSError, SandboxError) as exc:
+        _tell(ready_fd, {"error": exc.to_json() if isinstance(exc, SandboxError) else {"message": str(exc)}})
+        return
+    try:
+        asyncio.run(_serve(folder, host_pid, host, ready_fd))
+    finally:
+        runtime.remove(folder)
+
+
+async def _serve(folder: Path, host_pid: int, host: int, ready_fd: int) -> None:
+    try:
+        supervisor = Supervisor(folder, host_pid)
+    except SandboxError as exc:
+        _tell(ready_fd, {"error": exc.to_json()})
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_reader(host, supervisor.finished.set)
+    loop.add_signal_handler(signal.SIGTERM, supervisor.finished.set)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal's Ctrl-C is the host kernel's to handle
+    server = tornado.httpserver.HTTPServer(_application(supervisor))
+    server.add_socket(tornado.netutil.bind_unix_socket(str(folder / "ctl.sock"), mode=0o600))
+    _tell(ready_fd, {"folder": str(folder)})
+    prepare = asyncio.ensure_future(_prepare(supervisor))
+    await supervisor.finished.wait()
+    prepare.cancel()
+    server.stop()
+    await supervisor.close()
+
+
+async def _prepare(supervisor: Supervisor) -> None:
+    try:
+        await supervisor.backend.prepare()
+    except SandboxError:
+        pass  # the first start meets the same error and tells it
+
+
+def _tell(fd: int, message: dict[str, Any]) -> None:
+    with os.fdopen(fd, "w") as file:
+        json.dump(message, file)

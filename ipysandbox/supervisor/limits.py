@@ -1,0 +1,113 @@
+"""Compares what a sandbox uses with what its policy allows, and words the verdict."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ipysandbox.backends.base import Usage
+from ipysandbox.policy.model import Limits
+
+
+@dataclass(frozen=True)
+class LimitHit:
+    """A limit that ended a cell: its key in the policy, its value, and what was seen (seconds, bytes or a count)."""
+
+    name: str
+    value: float
+    observed: float | None
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+#: How to give more, by limit: the option of the magic where there is one.
+_OPTIONS = {"wall": "--timeout", "cpu": "--cpu", "memory": "--memory"}
+_WORDS = {
+    "wall": "time: the cell ran for {observed}, its limit on wall time is {value}",
+    "cpu": "cpu time: the cell used {observed} of processor time, its limit is {value}",
+    "memory": "memory: the sandbox held {observed}, its limit is {value}",
+    "disk": "disk space: the sandbox wrote {observed}, its limit on disk is {value}",
+    "files": "disk: the sandbox made {observed} files, its limit is {value}",
+    "output": "output: the cell produced {observed}, its limit on output size is {value}",
+    "processes": "processes: the sandbox may run {value} processes and threads at a time",
+    "open_files": "open files: a process in the sandbox may hold {value} files open",
+}
+_EXAMPLES = {"wall": "20min", "cpu": "20min", "memory": "8GiB"}
+#: What code meets when the kernel refuses it more, by exception; the sandbox's word, used for wording only.
+_MEMORY = ("MemoryError", "_ArrayMemoryError")
+_ERRNO_LIMITS = {28: "disk", 27: "disk", 122: "disk", 24: "open_files", 11: "processes", 12: "memory"}
+
+
+def seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
+
+
+def size(value: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} {unit}" if unit in ("B", "KiB") else f"{value:.1f} {unit}"
+        value /= 1024
+    return ""
+
+
+def _show(name: str, value: float | None) -> str:
+    if value is None:
+        return "more"
+    if name in ("wall", "cpu"):
+        return seconds(value)
+    if name in ("memory", "disk", "output"):
+        return size(value)
+    return f"{value:.0f}"
+
+
+def hit(name: str, value: float, observed: float | None) -> LimitHit:
+    words = _WORDS[name].format(value=_show(name, value), observed=_show(name, observed))
+    key = "disk" if name == "files" else name
+    option = f"{_OPTIONS[name]} {_EXAMPLES[name]} or " if name in _OPTIONS else ""
+    return LimitHit(
+        name, value, observed, f"limit on {words}. To allow more: {option}{key} under [limits] in the policy."
+    )
+
+
+def files_allowed(limits: Limits) -> int:
+    """Entries on disk go with bytes: one per 16 KiB, the density of an ordinary file system's table, at least 1024."""
+    return max(1024, limits.disk >> 14)
+
+
+def exceeded(limits: Limits, usage: Usage, *, cpu: float, wall: float | None) -> LimitHit | None:
+    """The first limit that the sandbox is over, if any. ``cpu`` and ``wall`` are the running cell's (None: no cell)."""
+    if usage.memory > limits.memory:
+        return hit("memory", limits.memory, usage.memory)
+    if usage.disk > limits.disk:
+        return hit("disk", limits.disk, usage.disk)
+    if usage.files > files_allowed(limits):
+        return hit("files", files_allowed(limits), usage.files)
+    if wall is not None and wall > limits.wall:
+        return hit("wall", limits.wall, wall)
+    if wall is not None and cpu > limits.cpu:
+        return hit("cpu", limits.cpu, cpu)
+    return None
+
+
+def from_error(limits: Limits, ename: str, evalue: str, peak_memory: int) -> LimitHit | None:
+    """The limit behind an error that the code met and did not catch (a MemoryError, "no space left on device")."""
+    if ename in _MEMORY:
+        return hit("memory", limits.memory, max(peak_memory, limits.memory))
+    if ename == "RuntimeError" and "can't start new thread" in evalue:
+        return hit("processes", limits.processes, None)
+    number = re.match(r"\[Errno (\d+)\]", evalue)
+    name = _ERRNO_LIMITS.get(int(number[1])) if number and len(number[1]) < 4 else None
+    if name == "processes" and ename != "BlockingIOError":
+        return None
+    if name is None:
+        return None
+    value = {
+        "disk": limits.disk,
+        "open_files": limits.open_files,
+        "processes": limits.processes,
+        "memory": limits.memory,
+    }
+    return hit(name, value[name], None)

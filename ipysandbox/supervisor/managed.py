@@ -1,0 +1,528 @@
+"""One named sandbox over its whole life: starts, runs cells one at a time, watches limits, ends, starts again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ipysandbox.audit import AuditLog
+from ipysandbox.backends.base import Backend, Change, Instance, StartRequest, Usage
+from ipysandbox.check import check
+from ipysandbox.errors import NotAvailable, SandboxError, StartError
+from ipysandbox.output import Cleaner
+from ipysandbox.policy import Effective, compile_patterns
+from ipysandbox.policy.model import Limits
+
+from . import limits as limit_rules
+from .limits import LimitHit
+from .relay import Relay
+from .wire import Message
+
+#: How often usage is read: while a cell runs, and while none does (threads of an earlier cell may).
+_BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.5
+#: From the interrupt that a limit on time sends to the kill.
+_LIMIT_GRACE = 1.5
+#: The same for a person's interrupt.
+_INTERRUPT_GRACE = 5.0
+#: Between the kernel's reply and its "idle", which may overtake each other on two sockets.
+_IDLE_WAIT = 1.0
+_READY_SECONDS = 60.0
+#: Below this share of the limit the quick figure for memory is good enough.
+_EXACT_ABOVE = 0.5
+
+Resolve = Callable[[Mapping[str, object]], Effective]
+
+
+@dataclass
+class Cell:
+    """One execute_request on its way."""
+
+    request: Message
+    number: int
+    limits: Limits
+    started: float = field(default_factory=time.monotonic)
+    cpu_before: float = 0.0
+    output: int = 0
+    hit: LimitHit | None = None
+    interrupted: bool = False
+    reply: Message | None = None
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    peak_memory: int = 0
+    peak_processes: int = 0
+
+
+class Managed:
+    """Owned by the supervisor; all methods run on its loop."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        backend: Backend,
+        audit: AuditLog,
+        resolve: Resolve,
+        effective: Effective,
+        *,
+        validate: bool,
+        notebook: str | None,
+    ) -> None:
+        self.name, self._directory, self._backend, self._audit = name, directory, backend, audit
+        self._resolve, self.effective = resolve, effective
+        self.validate, self.notebook = validate, notebook
+        self.started = time.time()
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self.cleaner = Cleaner(html=effective.policy.output.html, sandbox=name)
+        self.relay = Relay(directory, name, self.cleaner)
+        self.relay.on_execute = self._queue_cell
+        self.relay.on_output = self._on_output
+        self.relay.on_execute_reply = self._on_execute_reply
+        self.relay.on_idle = self._on_idle
+        self.relay.on_interrupt = self.interrupt
+        self.relay.on_shutdown = self._on_shutdown
+        self.relay.stdin_allowed = self._stdin_allowed
+        self.instance: Instance | None = None
+        self.usage = Usage()
+        self.peak_memory = 0
+        self.cell: Cell | None = None
+        self.last: dict[str, Any] | None = None
+        self._count = 0
+        self._notices: list[str] = []
+        self._queue: asyncio.Queue[Message] = asyncio.Queue()
+        self._cells = asyncio.ensure_future(self._run_cells())
+        self._watch = asyncio.ensure_future(self._watch_limits())
+        self._wake = asyncio.Event()
+        self._made_folders = [path for path in effective.write if not path.exists()]
+        self._protected = compile_patterns(effective.protected)
+        self._changes: list[Change] = []
+
+    # -- start and end
+
+    async def start(self) -> None:
+        """Start a fresh sandbox behind the same sockets. Raises StartError and leaves nothing behind."""
+        request = StartRequest(self.name, self.effective, self._directory)
+        began = time.monotonic()
+        try:
+            instance = await self._backend.start(request)
+            try:
+                await self.relay.attach(instance.endpoints.channels, instance.endpoints.key, _READY_SECONDS)
+            except (asyncio.TimeoutError, asyncio.CancelledError) as exc:
+                await instance.kill()
+                if isinstance(exc, asyncio.CancelledError) and instance.alive():
+                    raise
+                raise StartError(
+                    "the kernel in the sandbox did not answer", hint=instance.last_words()[-2000:]
+                ) from None
+        except SandboxError as exc:
+            self._record("sandbox.refused", severity="warning", reason=exc.message)
+            raise
+        self.instance = instance
+        self.started = time.time()
+        self.usage, self.peak_memory = Usage(), 0
+        instance.on_exit(lambda status, ended=instance: self._on_exit(ended, status))
+        self._record(
+            "sandbox.start",
+            backend=self._backend.name,
+            policy=self.effective.digest(),
+            project=str(self.effective.project),
+            seconds=round(time.monotonic() - began, 4),
+            guarantees={name: list(layers) for name, layers in instance.guarantees.items()},
+        )
+        if not instance.alive():
+            self._on_exit(instance, None)
+
+    async def close(self) -> None:
+        for task in (self._cells, self._watch):
+            task.cancel()
+        await self._end_instance("closed")
+        self.relay.close()
+        for folder in self._made_folders:
+            try:
+                folder.rmdir()  # made for this sandbox, and nothing was put there
+            except OSError:
+                pass
+        try:
+            self._directory.rmdir()
+        except OSError:
+            pass
+
+    async def _end_instance(self, reason: str) -> None:
+        instance, self.instance = self.instance, None
+        if instance is None:
+            return
+        self._changes = instance.changes()
+        await instance.kill()
+        await self._sweep(instance)
+        self.relay.detach()
+        self._record("sandbox.stop", reason=reason, changed=len(self._changes))
+
+    def _on_exit(self, instance: Instance, status: int | None) -> None:
+        """The sandbox ended, on our order or by itself."""
+        if self.instance is not instance:
+            return
+        self._wake.set()
+        if self.cell is not None:
+            self.cell.done.set()
+        else:
+            self._notices.append(f"The sandbox '{self.name}' had ended by itself; its variables were lost.")
+            self._record("sandbox.stop", reason="ended by itself", severity="warning", status=status)
+
+    async def restart(self) -> None:
+        await self._end_instance("restart")
+        self._finish_others("the sandbox was restarted")
+        await self.start()
+
+    async def kill(self) -> None:
+        if self.cell is not None:
+            self.cell.interrupted = True
+        if self.instance is not None:
+            await self.instance.kill()
+
+    def interrupt(self) -> None:
+        cell = self.cell
+        if cell is None or self.instance is None:
+            return
+        cell.interrupted = True
+        self.instance.interrupt()
+        asyncio.get_running_loop().call_later(_INTERRUPT_GRACE, self._kill_if_running, cell)
+
+    def _kill_if_running(self, cell: Cell) -> None:
+        if self.cell is cell and cell.reply is None and self.instance is not None:
+            self._background(self.instance.kill())
+
+    def _background(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _on_shutdown(self, restart: bool) -> None:
+        if restart:
+            await self.restart()
+        else:
+            await self._end_instance("shutdown")
+
+    # -- cells
+
+    async def _queue_cell(self, message: Message) -> None:
+        await self._queue.put(message)
+
+    async def _run_cells(self) -> None:
+        while True:
+            message = await self._queue.get()
+            try:
+                await self._run_cell(message)
+            except SandboxError as exc:
+                await self._answer(message, "died", error=(type(exc).__name__, str(exc)))
+
+    async def _run_cell(self, message: Message) -> None:
+        source = message.content.get("code")
+        if not isinstance(source, str):
+            await self._answer(message, "refused", error=("TypeError", "execute_request without code"))
+            return
+        options = message.metadata.get("ipysandbox")
+        options = options if isinstance(options, dict) else {}
+        overrides = options.get("overrides")
+        effective = self._resolve(overrides) if overrides else self.effective
+        code_hash = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+        silent = bool(message.content.get("silent"))
+        self._count += not silent
+        self._record("cell.submitted", number=self._count, sha256=code_hash, bytes=len(source))
+        await self.relay.publish("status", {"execution_state": "busy"}, message)
+        if self.validate and options.get("validate", True):
+            report = await asyncio.get_running_loop().run_in_executor(None, self.check, source)
+            if report["verdict"] != "ok":
+                self._record(
+                    "check.verdict",
+                    severity="warning",
+                    number=self._count,
+                    verdict="refused",
+                    rules=[f["rule"] for f in report["findings"] if f["severity"] == "refuse"][:50],
+                )
+                await self._answer(
+                    message, "refused", error=("CheckRefused", report["text"]), findings=report["findings"]
+                )
+                return
+        if self.instance is None or not self.instance.alive():
+            if self.instance is not None:
+                await self._end_instance("ended")
+            await self.start()
+        cell = Cell(message, self._count, effective.policy.limits)
+        assert self.instance is not None
+        instance = self.instance
+        try:
+            self.usage = instance.measure()
+            cell.cpu_before = self.usage.cpu
+        except ProcessLookupError:
+            pass
+        self.cell = cell
+        self._wake.set()
+        await self.relay.forward("shell", message)
+        if not instance.alive():
+            cell.done.set()
+        await cell.done.wait()
+        if cell.reply is not None:
+            try:
+                await asyncio.wait_for(cell.idle.wait(), _IDLE_WAIT)
+            except asyncio.TimeoutError:
+                pass  # it only says that it is busy; its reply is in
+        await self._finish_cell(cell, instance)
+
+    async def _finish_cell(self, cell: Cell, instance: Instance) -> None:
+        """Word the outcome and send the one reply."""
+        alive = instance.alive()
+        if alive:
+            try:
+                self._note_usage(cell, instance.measure())
+            except ProcessLookupError:
+                alive = False
+        content = self.cleaner.clean("execute_reply", cell.reply.content) if cell.reply else None
+        pager = self.cleaner.pager_text(cell.reply.content) if cell.reply else None
+        if pager:
+            await self.relay.publish("stream", {"name": "stdout", "text": pager}, cell.request)
+        status, error = "ok", None
+        if cell.hit is not None:
+            status, error = "limit", ("LimitExceeded", cell.hit.text)
+        elif cell.interrupted and (content is None or content.get("status") != "ok"):
+            status, error = "interrupted", ("KeyboardInterrupt", "interrupted")
+        elif content is None:
+            status = "died"
+            words = instance.last_words().strip()[-1500:]
+            text = "the sandbox ended in the middle of the cell; its variables are lost"
+            error = ("SandboxDied", f"{text}\n{words}" if words else text)
+        elif content.get("status") != "ok":
+            status = "error"
+            cell.hit = limit_rules.from_error(
+                cell.limits, str(content.get("ename")), str(content.get("evalue")), cell.peak_memory
+            )
+            if cell.hit is not None:
+                status = "limit"
+        self.cell = None
+        if not alive:
+            await self._end_instance(status)
+            self._finish_others("the sandbox ended")
+        else:
+            self._changes = instance.changes()
+            await self._sweep(instance)
+        if cell.hit is not None:
+            self._record(
+                "limit.hit", severity="warning", number=cell.number, limit=cell.hit.name, value=cell.hit.value,
+                observed=cell.hit.observed, ended=not alive,
+            )  # fmt: skip
+        await self._answer(cell.request, status, error=error, content=content, cell=cell, alive=alive)
+
+    async def _answer(
+        self,
+        request: Message,
+        status: str,
+        *,
+        error: tuple[str, str] | None = None,
+        content: dict[str, Any] | None = None,
+        cell: Cell | None = None,
+        findings: list[dict[str, Any]] | None = None,
+        alive: bool = True,
+    ) -> None:
+        if content is None or content.get("status") == "ok" and status != "ok":
+            ename, evalue = error or ("SandboxError", status)
+            content = {
+                "status": "error",
+                "execution_count": self._count,
+                "ename": ename,
+                "evalue": evalue,
+                "traceback": [f"{ename}: {evalue}"],
+                "payload": [],
+                "user_expressions": {},
+            }
+            if status in ("refused", "died"):
+                await self.relay.publish("error", {k: content[k] for k in ("ename", "evalue", "traceback")}, request)
+        self._notices += self.cleaner.notes
+        self.cleaner.notes.clear()
+        if self.relay.dropped:
+            self._notices.append(f"{self.relay.dropped} malformed or unasked messages from the sandbox were dropped.")
+            self.relay.dropped = 0
+        outcome = {
+            "status": status,
+            "number": self._count,
+            "limit": cell.hit.to_json() if cell and cell.hit else None,
+            "usage": self._cell_usage(cell) if cell else {},
+            "findings": findings or [],
+            "notices": [*dict.fromkeys(self._notices)][:50],
+            "state_kept": alive,
+            "changes": [asdict(change) for change in self._changes[:200]],
+            "changes_total": len(self._changes),
+        }
+        self._notices.clear()
+        self.last = {k: outcome[k] for k in ("status", "number", "limit", "usage")}
+        self._record("cell.result", number=self._count, status=status, usage=outcome["usage"])
+        await self.relay.reply(request, content, metadata={"ipysandbox": outcome})
+
+    def _cell_usage(self, cell: Cell) -> dict[str, float]:
+        return {
+            "wall": round(time.monotonic() - cell.started, 4),
+            "cpu": round(max(0.0, self.usage.cpu - cell.cpu_before), 3),
+            "memory_peak": cell.peak_memory,
+            "processes_peak": cell.peak_processes,
+            "disk": self.usage.disk,
+            "files": self.usage.files,
+            "output": cell.output,
+        }
+
+    def _finish_others(self, why: str) -> None:
+        """Answer what the ended kernel no longer will."""
+        for request in self.relay.waiting():
+            if self.cell is None or request.id != self.cell.request.id:
+                content = {"status": "error", "ename": "SandboxDied", "evalue": why, "traceback": []}
+                if request.type != "execute_request":
+                    self._background(self.relay.reply(request, content))
+
+    async def _sweep(self, instance: Instance) -> None:
+        matcher = self._protected
+        removed = await asyncio.get_running_loop().run_in_executor(
+            None, instance.sweep, lambda relative: matcher.match(relative.rsplit("/", 1)[-1], relative)
+        )
+        if removed:
+            shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
+            self._notices.append(f"Removed from writable folders: {shown}.")
+            self._record("files.swept", severity="warning", removed=removed[:100])
+
+    # -- what the relay tells
+
+    def _on_output(self, request: Message, message: Message) -> bool:
+        cell = self.cell
+        if cell is None or request.id != cell.request.id:
+            return True
+        cell.output += _weight(message.content)
+        if cell.output > cell.limits.output and cell.hit is None:
+            self._stop(cell, limit_rules.hit("output", cell.limits.output, cell.output), soft=True)
+        return cell.output <= cell.limits.output
+
+    def _on_execute_reply(self, request: Message, message: Message) -> None:
+        cell = self.cell
+        if cell is not None and request.id == cell.request.id and cell.reply is None:
+            cell.reply = message
+            cell.done.set()
+
+    def _on_idle(self, request: Message) -> None:
+        if self.cell is not None and request.id == self.cell.request.id:
+            self.cell.idle.set()
+
+    def _stdin_allowed(self, parent_id: str) -> bool:
+        cell = self.cell
+        return cell is not None and parent_id == cell.request.id and bool(cell.request.content.get("allow_stdin"))
+
+    # -- limits
+
+    async def _watch_limits(self) -> None:
+        while True:
+            self._wake.clear()
+            busy = self.cell is not None
+            try:
+                await asyncio.wait_for(self._wake.wait(), _BUSY_SECONDS if busy else _IDLE_SECONDS)
+            except asyncio.TimeoutError:
+                pass
+            instance, cell = self.instance, self.cell
+            if instance is None or not instance.alive():
+                continue
+            limits = cell.limits if cell else self.effective.policy.limits
+            instance.detail_above(limits.memory * _EXACT_ABOVE)
+            try:
+                usage = instance.measure()
+            except ProcessLookupError:
+                continue
+            self._note_usage(cell, usage)
+            if cell is not None and cell.hit is not None:
+                continue
+            wall = time.monotonic() - cell.started if cell else None
+            cpu = usage.cpu - cell.cpu_before if cell else 0.0
+            hit = limit_rules.exceeded(limits, usage, cpu=cpu, wall=wall)
+            if hit is None:
+                continue
+            if cell is None:
+                self._notices.append(f"Between cells the sandbox went over its {hit.text}")
+                self._record("limit.hit", severity="warning", limit=hit.name, value=hit.value, observed=hit.observed)
+                await instance.kill()
+            else:
+                self._stop(cell, hit, soft=hit.name in ("wall", "cpu"))
+
+    def _note_usage(self, cell: Cell | None, usage: Usage) -> None:
+        self.usage = usage
+        self.peak_memory = max(self.peak_memory, usage.memory)
+        if cell is not None:
+            cell.peak_memory = max(cell.peak_memory, usage.memory)
+            cell.peak_processes = max(cell.peak_processes, usage.processes)
+
+    def _stop(self, cell: Cell, hit: LimitHit, *, soft: bool) -> None:
+        """End the cell: time and output by an interrupt first, since the variables may be worth keeping."""
+        cell.hit = hit
+        if self.instance is None:
+            return
+        if soft:
+            self.instance.interrupt()
+            asyncio.get_running_loop().call_later(_LIMIT_GRACE, self._kill_if_running, cell)
+        else:
+            self._background(self.instance.kill())
+
+    # -- for people and programs
+
+    def check(self, source: str) -> dict[str, Any]:
+        code = self.effective.policy.code
+        report = check(
+            source,
+            profile=code.profile,
+            deny=code.deny,
+            allow=code.allow,
+            writable=tuple(str(path) for path in self.effective.policy.files.write),
+        )
+        return {**report.to_json(), "text": str(report)}
+
+    def changes(self) -> list[Change]:
+        return self.instance.changes() if self.instance is not None and self.instance.alive() else self._changes
+
+    def state(self) -> dict[str, Any]:
+        alive = self.instance is not None and self.instance.alive()
+        cell = self.cell
+        return {
+            "name": self.name,
+            "state": "dead" if not alive else "busy" if cell else "idle",
+            "backend": self._backend.name,
+            "pid": self.instance.pid if self.instance is not None else None,
+            "notebook": self.notebook,
+            "project": str(self.effective.project),
+            "started": self.started,
+            "cell": {"number": cell.number, "elapsed": round(time.monotonic() - cell.started, 3)} if cell else None,
+            "usage": {
+                **asdict(self.usage if alive else replace(self.usage, memory=0, processes=0)),
+                "memory_peak": self.peak_memory,
+                "output": cell.output if cell else 0,
+            },
+            "limits": {k: v for k, v in asdict(self.effective.policy.limits).items() if k != "gpu"},
+            "guarantees": {k: list(v) for k, v in self.instance.guarantees.items()} if self.instance else {},
+            "last": self.last,
+        }
+
+    def _record(self, action: str, *, severity: str = "info", **details: Any) -> None:
+        self._audit.record(action, sandbox=self.name, notebook=self.notebook, severity=severity, details=details)
+
+
+def _weight(content: dict[str, Any]) -> int:
+    """Bytes of an output, near enough for a limit: text counts by characters, nested data by its strings."""
+    total, level = 0, [content]
+    while level:
+        item = level.pop()
+        for key, value in item.items():
+            total += len(key)
+            if isinstance(value, str):
+                total += len(value)
+            elif isinstance(value, dict):
+                level.append(value)
+            elif isinstance(value, list):
+                total += sum(len(v) for v in value if isinstance(v, str)) + 8 * len(value)
+                level += [v for v in value if isinstance(v, dict)]
+    return total
+
+
+def not_in_this_version(what: str) -> NotAvailable:
+    return NotAvailable(f"{what} is not available in this version")

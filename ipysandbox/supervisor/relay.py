@@ -1,0 +1,322 @@
+"""Carries Jupyter messages between clients (front) and one sandboxed kernel (back), and lets nothing else through.
+
+Front and back have keys of their own. A reply or output is believed only as an answer to a request that was really made:
+its parent is replaced by the request's own header, its type must fit, and each request gets one reply. Everything a client
+sees is rebuilt here from cleaned content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+from ipysandbox.guest import CHANNELS
+from ipysandbox.output import Cleaner
+
+from .wire import BadMessage, Message, new_header, pack, unpack
+
+#: One message, all frames; a larger one is dropped by libzmq before it is in memory (ZMQ_MAXMSGSIZE is per frame).
+MOST_BYTES = 256 << 20
+_FRONT_TYPES = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "iopub": zmq.XPUB, "hb": zmq.ROUTER}
+_BACK_TYPES = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB, "hb": zmq.DEALER}
+#: What passes to the kernel besides execute_request, which the cell runner forwards itself.
+_REQUESTS = frozenset(
+    "inspect_request complete_request history_request is_complete_request comm_info_request kernel_info_request "
+    "ipysandbox_get_request ipysandbox_put_request".split()
+)
+_REPLIES = frozenset(name.replace("_request", "_reply") for name in (*_REQUESTS, "execute_request"))
+_OUTPUTS = frozenset("stream display_data update_display_data execute_result error clear_output".split())
+_REMEMBERED = 500
+
+Handler = Callable[[Message], Awaitable[None]]
+
+
+class Relay:
+    """Sockets and forwarding for one named sandbox; the kernel behind it may be replaced (``attach``)."""
+
+    def __init__(self, directory: Path, name: str, cleaner: Cleaner) -> None:
+        self.key = secrets.token_hex(32).encode()
+        self.session = secrets.token_hex(8)
+        self._cleaner = cleaner
+        self._context = zmq.asyncio.Context.instance()
+        self._front: dict[str, zmq.asyncio.Socket] = {}
+        self._back: dict[str, zmq.asyncio.Socket] = {}
+        self._back_key = b""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._back_tasks: list[asyncio.Task[None]] = []
+        #: Requests not answered yet, and those that may still have outputs, by message id.
+        self._waiting: dict[str, tuple[str, Message]] = {}
+        self._known: OrderedDict[str, Message] = OrderedDict()
+        self._welcome = asyncio.Event()
+        self._internal: dict[str, asyncio.Future[Message]] = {}
+        self.endpoints: dict[str, str] = {}
+        #: Messages that were no messages, or answered nothing that was asked.
+        self.dropped = 0
+        self.on_execute: Handler | None = None
+        self.on_shutdown: Callable[[bool], Awaitable[None]] | None = None
+        self.on_interrupt: Callable[[], None] | None = None
+        #: Sees every message from the kernel that belongs to a request; returns whether it passes on.
+        self.on_output: Callable[[Message, Message], bool] | None = None
+        self.on_execute_reply: Callable[[Message, Message], None] | None = None
+        self.on_idle: Callable[[Message], None] | None = None
+        self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
+        for channel in CHANNELS:
+            sock = self._socket(_FRONT_TYPES[channel])
+            path = str(directory / f"f-{channel}")
+            sock.bind("ipc://" + path)
+            self.endpoints[channel] = path
+            self._front[channel] = sock
+        for channel, loop in (
+            ("shell", self._from_client),
+            ("control", self._from_client),
+            ("stdin", self._stdin_from_client),
+            ("iopub", self._subscriptions),
+            ("hb", self._heartbeat),
+        ):
+            self._tasks.append(asyncio.ensure_future(loop(channel)))
+
+    def _socket(self, kind: int) -> zmq.asyncio.Socket:
+        sock = self._context.socket(kind)
+        sock.linger = 0
+        sock.maxmsgsize = MOST_BYTES
+        return sock
+
+    # -- the kernel's side
+
+    async def attach(self, endpoints: Mapping[str, str], key: bytes, seconds: float) -> None:
+        """Connect to a new kernel and wait until it answers. Raises asyncio.TimeoutError."""
+        self.detach()
+        self._back_key = key
+        self._welcome.clear()
+        for channel in ("shell", "control", "stdin", "iopub"):
+            sock = self._socket(_BACK_TYPES[channel])
+            if channel == "iopub":
+                sock.rcvhwm = 100_000
+                sock.subscribe(b"")
+            sock.connect("ipc://" + endpoints[channel])
+            self._back[channel] = sock
+        for channel in ("shell", "control"):
+            self._back_tasks.append(asyncio.ensure_future(self._from_kernel(channel)))
+        self._back_tasks.append(asyncio.ensure_future(self._outputs()))
+        self._back_tasks.append(asyncio.ensure_future(self._stdin_from_kernel()))
+        await asyncio.wait_for(self._settled(), seconds)
+
+    async def _settled(self) -> None:
+        await self.ask("kernel_info_request", {})
+        await self._welcome.wait()
+
+    def detach(self) -> None:
+        """Let go of the kernel; its unanswered requests stay for the caller to answer (``waiting``)."""
+        for task in self._back_tasks:
+            task.cancel()
+        self._back_tasks.clear()
+        for sock in self._back.values():
+            sock.close()
+        self._back.clear()
+        for future in self._internal.values():
+            future.cancel()
+        self._internal.clear()
+
+    async def ask(self, kind: str, content: dict[str, Any]) -> Message:
+        """A request of our own on the shell channel; its (cleaned by nobody) reply stays in this process."""
+        message = Message(new_header(kind, self.session), {}, {}, content)
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._internal[message.id] = future
+        await self._back["shell"].send_multipart(pack(message, self._back_key))
+        return await future
+
+    async def forward(self, channel: str, message: Message) -> None:
+        """Send a client's request on to the kernel under its own header, signed with the kernel's key."""
+        self._waiting[message.id] = (channel, message)
+        self._known[message.id] = message
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        if channel not in self._back:
+            return
+        metadata = {k: v for k, v in message.metadata.items() if k != "ipysandbox"}
+        out = Message(message.header, message.parent, metadata, message.content, buffers=message.buffers)
+        await self._back[channel].send_multipart(pack(out, self._back_key))
+
+    async def _from_kernel(self, channel: str) -> None:
+        while True:
+            message = self._unpack(await self._back[channel].recv_multipart())
+            if message is None:
+                continue
+            internal = self._internal.pop(message.parent_id, None)
+            if internal is not None:
+                if not internal.done():
+                    internal.set_result(message)
+                continue
+            request = self._waiting.get(message.parent_id, ("", None))[1]
+            if (
+                request is None
+                or message.type != request.type.replace("_request", "_reply")
+                or message.type not in _REPLIES
+            ):
+                self.dropped += 1
+                continue
+            if message.type == "execute_reply":
+                if self.on_execute_reply is not None:
+                    self.on_execute_reply(request, message)
+                continue
+            if message.type.startswith("ipysandbox_"):
+                # Values are decoded by the client, strictly; here they are only carried.
+                content: dict[str, Any] | None = message.content
+            else:
+                content = self._cleaner.clean(message.type, message.content)
+            await self.reply(request, content or {"status": "error"}, buffers=message.buffers)
+
+    async def _outputs(self) -> None:
+        while True:
+            message = self._unpack(await self._back["iopub"].recv_multipart())
+            if message is None:
+                continue
+            kind = message.type
+            if kind == "iopub_welcome":
+                self._welcome.set()
+                continue
+            request = self._known.get(message.parent_id)
+            if request is None:
+                self.dropped += message.parent_id not in self._internal and kind != "status"
+                continue
+            if kind == "status":
+                if message.content.get("execution_state") == "idle" and self.on_idle is not None:
+                    self.on_idle(request)
+                elif request.type != "execute_request":
+                    continue
+            elif kind in _OUTPUTS:
+                if self.on_output is not None and not self.on_output(request, message):
+                    continue
+                content = self._cleaner.clean(kind, message.content)
+                if content is not None:
+                    await self.publish(kind, content, request)
+                # A flood must not keep the rest of this process waiting.
+                await asyncio.sleep(0)
+            elif kind != "execute_input":
+                self.dropped += 1
+
+    async def _stdin_from_kernel(self) -> None:
+        while True:
+            message = self._unpack(await self._back["stdin"].recv_multipart())
+            if message is None:
+                continue
+            request = self._known.get(message.parent_id)
+            if message.type != "input_request" or request is None or not self.stdin_allowed(request.id):
+                self.dropped += 1
+                continue
+            content = self._cleaner.clean("input_request", message.content)
+            if content is None:
+                continue
+            out = Message(new_header("input_request", self.session), request.header, {}, content, request.idents)
+            await self._front["stdin"].send_multipart(pack(out, self.key))
+
+    def _unpack(self, frames: list[bytes]) -> Message | None:
+        try:
+            return unpack(frames, self._back_key)
+        except BadMessage:
+            self.dropped += 1
+            return None
+
+    # -- the clients' side
+
+    async def _from_client(self, channel: str) -> None:
+        sock = self._front[channel]
+        while True:
+            try:
+                message = unpack(await sock.recv_multipart(), self.key)
+            except BadMessage:
+                continue
+            if message.type == "execute_request" and channel == "shell":
+                if self.on_execute is not None:
+                    await self.on_execute(message)
+            elif message.type == "interrupt_request":
+                if self.on_interrupt is not None:
+                    self.on_interrupt()
+                await self.reply(message, {"status": "ok"}, channel=channel)
+            elif message.type == "shutdown_request":
+                restart = bool(message.content.get("restart"))
+                if self.on_shutdown is not None:
+                    await self.on_shutdown(restart)
+                await self.reply(message, {"status": "ok", "restart": restart}, channel=channel)
+            elif message.type in _REQUESTS:
+                await self.publish("status", {"execution_state": "busy"}, message)
+                await self.forward(channel, message)
+                if not self._back:
+                    await self.reply(message, {"status": "error", "ename": "SandboxDied", "evalue": "no sandbox"})
+            else:
+                await self.reply(
+                    message,
+                    {
+                        "status": "error",
+                        "ename": "NotAvailable",
+                        "evalue": f"{message.type} is not passed to a sandbox",
+                        "traceback": [],
+                    },
+                    channel=channel,
+                )
+
+    async def _stdin_from_client(self, channel: str) -> None:
+        while True:
+            try:
+                message = unpack(await self._front[channel].recv_multipart(), self.key)
+            except BadMessage:
+                continue
+            if message.type == "input_reply" and channel in self._back:
+                message.idents = []
+                await self._back[channel].send_multipart(pack(message, self._back_key))
+
+    async def _subscriptions(self, channel: str) -> None:
+        """Greet each subscriber, so that a client knows from when on it misses nothing (JEP 65)."""
+        while True:
+            frames = await self._front[channel].recv_multipart()
+            if frames and frames[0][:1] == b"\x01":
+                topic = frames[0][1:]
+                header = new_header("iopub_welcome", self.session)
+                message = Message(header, {}, {}, {"subscription": topic.decode("utf-8", "replace")}, [topic])
+                await self._front[channel].send_multipart(pack(message, self.key))
+
+    async def _heartbeat(self, channel: str) -> None:
+        """Answered here: it tells that the supervisor lives; a busy sandbox is no dead one."""
+        while True:
+            await self._front[channel].send_multipart(await self._front[channel].recv_multipart())
+
+    async def reply(
+        self,
+        request: Message,
+        content: dict[str, Any],
+        *,
+        metadata: dict[str, Any] | None = None,
+        channel: str | None = None,
+        buffers: list[bytes] | None = None,
+    ) -> None:
+        """Answer ``request`` once, and tell that it is done."""
+        where, _ = self._waiting.pop(request.id, (channel or "shell", None))
+        kind = request.type.replace("_request", "_reply")
+        message = Message(
+            new_header(kind, self.session), request.header, metadata or {}, content, request.idents, buffers or []
+        )
+        await self._front[channel or where].send_multipart(pack(message, self.key))
+        await self.publish("status", {"execution_state": "idle"}, request)
+
+    async def publish(self, kind: str, content: dict[str, Any], request: Message) -> None:
+        message = Message(new_header(kind, self.session), request.header, {}, content, [kind.encode()])
+        await self._front["iopub"].send_multipart(pack(message, self.key))
+
+    def waiting(self) -> list[Message]:
+        return [message for _, message in self._waiting.values()]
+
+    def close(self) -> None:
+        self.detach()
+        for task in self._tasks:
+            task.cancel()
+        for sock in self._front.values():
+            sock.close()
+        for path in self.endpoints.values():
+            Path(path).unlink(missing_ok=True)

@@ -1,0 +1,114 @@
+"""The Jupyter wire protocol, read defensively: signed frames in, bounded plain data out.
+
+One side of the relay is hostile, so parsing never raises anything but ``BadMessage`` and never recurses without bound.
+Source: https://jupyter-client.readthedocs.io/en/stable/messaging.html (protocol 5.4).
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+DELIMITER = b"<IDS|MSG>"
+PROTOCOL = "5.4"
+#: libjson and ours recurse per level; no honest message comes near.
+_MOST_DEPTH = 60
+_MOST_BUFFERS = 10_000
+
+
+class BadMessage(ValueError):
+    """Frames that are not a message of ours: wrong signature, no JSON, nested too deep."""
+
+
+@dataclass
+class Message:
+    header: dict[str, Any]
+    parent: dict[str, Any]
+    metadata: dict[str, Any]
+    content: dict[str, Any]
+    idents: list[bytes] = field(default_factory=list)
+    buffers: list[bytes] = field(default_factory=list)
+
+    @property
+    def type(self) -> str:
+        return str(self.header.get("msg_type", ""))[:100]
+
+    @property
+    def id(self) -> str:
+        return str(self.header.get("msg_id", ""))[:200]
+
+    @property
+    def parent_id(self) -> str:
+        return str(self.parent.get("msg_id", ""))[:200]
+
+
+def new_header(kind: str, session: str) -> dict[str, Any]:
+    return {
+        "msg_id": uuid.uuid4().hex,
+        "msg_type": kind,
+        "username": "sandbox",
+        "session": session,
+        "date": datetime.now(timezone.utc).isoformat(),
+        "version": PROTOCOL,
+    }
+
+
+def sign(key: bytes, parts: Sequence[bytes]) -> bytes:
+    mac = hmac.new(key, digestmod="sha256")
+    for part in parts:
+        mac.update(part)
+    return mac.hexdigest().encode()
+
+
+def pack(message: Message, key: bytes) -> list[bytes]:
+    """Frames of ``message``, signed with ``key``. NaN and infinity stay as JavaScript's parsers know them: null."""
+    parts = [
+        json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        for part in (message.header, message.parent, message.metadata, message.content)
+    ]
+    return [*message.idents, DELIMITER, sign(key, parts), *parts, *message.buffers]
+
+
+def unpack(frames: Sequence[bytes], key: bytes) -> Message:
+    """Raises BadMessage."""
+    try:
+        at = list(frames[:16]).index(DELIMITER)
+    except ValueError:
+        raise BadMessage("no delimiter") from None
+    if len(frames) < at + 6 or len(frames) > at + 6 + _MOST_BUFFERS:
+        raise BadMessage(f"{len(frames)} frames")
+    signature, parts = frames[at + 1], frames[at + 2 : at + 6]
+    if not hmac.compare_digest(signature, sign(key, parts)):
+        raise BadMessage("wrong signature")
+    header, parent, metadata, content = (_load(part) for part in parts)
+    return Message(header, parent, metadata, content, list(frames[:at]), list(frames[at + 6 :]))
+
+
+def _load(part: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(part, parse_constant=lambda _name: None)
+    except (ValueError, RecursionError) as exc:
+        raise BadMessage(f"not JSON: {type(exc).__name__}") from None
+    if not isinstance(data, dict):
+        raise BadMessage("not an object")
+    _check_depth(data)
+    return data
+
+
+def _check_depth(data: dict[str, Any]) -> None:
+    level: list[Any] = [data]
+    for _ in range(_MOST_DEPTH):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return
+    raise BadMessage("nested too deep")
