@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
+    from tornado.web import Application
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -23,6 +24,6 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     from ipysandbox.server.supervisors import Supervisors
     from ipysandbox.supervisor.client import discover
 
-    supervisors = Supervisors(discover)
-    serverapp.web_app.add_handlers(".*$", handlers(serverapp.web_app.settings["base_url"], supervisors))
+    application: Application = serverapp.web_app
+    application.add_handlers(".*$", handlers(application.settings["base_url"], Supervisors(discover)))
     serverapp.log.info("ipysandbox: the panel's server extension is loaded")
