@@ -1,0 +1,239 @@
+"""Turns a cell into the Python that IPython would run, keeping for every line the place it was written at."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from IPython.core.inputtransformer2 import TRANSFORM_LOOP_LIMIT, TransformerManager, cell_magic
+
+Locate = Callable[[int, int], tuple[int, int]]
+"""(line from 1, column from 0) of a text → (line from 1, column from 0) of the cell as it was written."""
+
+TRANSFORM_BUDGET = 1_000_000
+"""Characters that may be tokenised for one cell. IPython tokenises the whole cell again for each magic in it, at about
+0.5 MB/s, so 500 magics in a large cell would keep the check busy for minutes."""
+
+# Where IPython's splitlines() sees a line end and Python's parser does not: only there can IPython's reading of valid
+# Python differ from Python's own.
+_ODD_LINE_ENDS = re.compile(r"[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
+
+_MAGIC_LINE = re.compile(r"\s*[!%?,;/]|[^#'\"]*=\s*[!%]|.*\?\s*$")
+
+
+class TooCostly(Exception):
+    """Reading the cell would take longer than a check may."""
+
+
+@dataclass(frozen=True)
+class PythonText:
+    """Python source with its tree; ``locate`` leads back to the cell."""
+
+    text: str
+    tree: ast.Module
+    locate: Locate
+
+
+@dataclass(frozen=True)
+class CellMagic:
+    """A cell whose first line is ``%%name line``; ``locate`` takes places of ``body``."""
+
+    name: str
+    line: str
+    body: str
+    locate: Locate
+
+
+class LineMap:
+    """Places of a transformed text in the text it was made from.
+
+    Works in IPython's lines (``str.splitlines``), which are finer than Python's: both are needed to count as Python and
+    an editor count.
+    """
+
+    def __init__(self, before: Sequence[str], after: Sequence[str], origin: Sequence[int]) -> None:
+        self._before, self._after, self._origin = before, after, origin
+
+    def locate(self, line: int, column: int) -> tuple[int, int]:
+        index, within = self._piece_at(line, column)
+        if index >= len(self._origin):
+            return self._place_of(len(self._before) - 1, 0)
+        source = self._origin[index]
+        old, new = self._before[source], self._after[index]
+        if old.rstrip().endswith(new.rstrip()):
+            return self._place_of(source, within + len(old.rstrip()) - len(new.rstrip()))
+        # A magic: its replacement has columns of its own, so point at where the original begins.
+        return self._place_of(source, len(old) - len(old.lstrip()))
+
+    def _piece_at(self, line: int, column: int) -> tuple[int, int]:
+        """The piece of the transformed text, and the column in it, of a place counted in Python's lines."""
+        starts = self._starts_after
+        if not 0 < line <= len(starts):
+            return len(self._after), 0
+        index = starts[line - 1]
+        while column >= len(self._after[index]) and not _ends_line(self._after[index]) and index + 1 < len(self._after):
+            column -= len(self._after[index])
+            index += 1
+        return index, column
+
+    def _place_of(self, index: int, column: int) -> tuple[int, int]:
+        """The place, counted in Python's lines, of a column of a piece of the original."""
+        line = bisect_right(self._starts_before, index)
+        return line, column + sum(len(piece) for piece in self._before[self._starts_before[line - 1] : index])
+
+    @cached_property
+    def _starts_after(self) -> list[int]:
+        return _line_starts(self._after)
+
+    @cached_property
+    def _starts_before(self) -> list[int]:
+        return _line_starts(self._before)
+
+
+def _line_starts(pieces: Sequence[str]) -> list[int]:
+    """The index of the piece that each of Python's lines begins with."""
+    return [0, *(index + 1 for index, piece in enumerate(pieces) if _ends_line(piece))]
+
+
+def _ends_line(piece: str) -> bool:
+    return piece.endswith(("\n", "\r"))
+
+
+def read_cell(text: str, locate: Locate) -> PythonText | CellMagic:
+    """The Python of ``text`` after IPython's transformation, or its cell magic.
+
+    :raises SyntaxError: with ``lineno`` and ``offset`` (both from 1) already those of the cell as it was written.
+    :raises TooCostly: see ``TRANSFORM_BUDGET``.
+    :raises RecursionError, MemoryError: Python's parser gave up on the nesting.
+    """
+    manager = TransformerManager()  # type: ignore[no-untyped-call]
+    cleanups: Sequence[Callable[[list[str]], list[str]]] = manager.cleanup_transforms  # type: ignore[assignment]
+    before = (text if text.endswith("\n") else text + "\n").splitlines(keepends=True)
+    lines, origin = before, list(range(len(before)))
+    for cleanup in cleanups:
+        cleaned = cleanup(lines)
+        # Cleanups drop lines at the top or change them in place.
+        origin = origin[max(0, len(lines) - len(cleaned)) :]
+        lines = cleaned
+    if cell_magic(lines) is not lines:  # type: ignore[no-untyped-call]
+        return _cell_magic(before, lines, origin, locate)
+
+    joined = "".join(lines)
+    if not _ODD_LINE_ENDS.search(joined):
+        # Valid Python holds no magics, and the transformation leaves it alone.
+        with suppress(SyntaxError):
+            return _parsed(joined, _through(LineMap(before, lines, origin), locate))
+        quick = _transform_by_line(manager, lines)
+        if quick is not None:
+            changed, tree = quick
+            return PythonText("".join(changed), tree, _through(LineMap(before, changed, origin), locate))
+    try:
+        lines, origin = _transform(manager, lines, origin)
+    except SyntaxError as error:  # the tokeniser's, for indentation that can't be
+        raise _located(error, _through(LineMap(before, lines, origin), locate)) from None
+    return _parsed("".join(lines), _through(LineMap(before, lines, origin), locate))
+
+
+def parse(text: str) -> ast.Module:
+    """``ast.parse`` without the warnings about the escapes in somebody else's strings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def _parsed(text: str, locate: Locate) -> PythonText:
+    try:
+        return PythonText(text, parse(text), locate)
+    except SyntaxError as error:
+        raise _located(error, locate) from None
+
+
+def _located(error: SyntaxError, locate: Locate) -> SyntaxError:
+    line, column = locate(error.lineno or 1, max(0, (error.offset or 1) - 1))
+    return SyntaxError(error.msg, ("<cell>", line, column + 1, error.text))
+
+
+def _through(inner: LineMap, outer: Locate) -> Locate:
+    return lambda line, column: outer(*inner.locate(line, column))
+
+
+def _cell_magic(before: list[str], lines: list[str], origin: list[int], locate: Locate) -> CellMagic:
+    # The same cut as IPython.core.inputtransformer2.cell_magic.
+    name, _, line = lines[0][2:].rstrip().partition(" ")
+    whole = _through(LineMap(before, lines, origin), locate)
+    first = lines[0]
+
+    def body_place(number: int, column: int) -> tuple[int, int]:
+        if _ends_line(first):
+            return whole(number + 1, column)
+        return whole(number, column + len(first) if number == 1 else column)
+
+    return CellMagic(name, line, "".join(lines[1:]), body_place)
+
+
+def _transform_by_line(manager: TransformerManager, lines: list[str]) -> tuple[list[str], ast.Module] | None:
+    """The transformed lines and their tree, where every magic stands on a line of its own; None where that isn't sure.
+
+    IPython looks for one magic at a time and tokenises the whole cell for each. Here each line that may be one is
+    transformed alone. The result is IPython's own if it parses and a statement begins at every line that was replaced:
+    up to the first of them the text is the original, so its tokeniser sees a statement begin there too, and so on.
+    """
+    candidates = [index for index, line in enumerate(lines) if _MAGIC_LINE.match(line)]
+    if not candidates or len(candidates) > TRANSFORM_LOOP_LIMIT:
+        return None
+    text = list(lines)
+    for index in candidates:
+        if lines[index].endswith("\\\n"):
+            return None
+        try:
+            changed = manager.do_token_transforms([lines[index]])  # type: ignore[no-untyped-call]
+        except SyntaxError:
+            return None
+        if len(changed) != 1:
+            return None
+        text[index] = changed[0]
+    try:
+        tree = parse("".join(text))
+    except SyntaxError:
+        return None
+    begins = _statement_starts(tree)
+    for index in candidates:
+        indent = len(text[index]) - len(text[index].lstrip())
+        if text[index] != lines[index] and (index + 1, indent) not in begins:
+            return None
+    return text, tree
+
+
+def _statement_starts(tree: ast.Module) -> set[tuple[int, int]]:
+    starts, waiting = set(), [tree.body]
+    while waiting:
+        for statement in waiting.pop():
+            starts.add((statement.lineno, statement.col_offset))
+            for name in ("body", "orelse", "finalbody"):
+                waiting.append(getattr(statement, name, []))
+            for branch in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                waiting.append(branch.body)
+    return starts
+
+
+def _transform(manager: TransformerManager, lines: list[str], origin: list[int]) -> tuple[list[str], list[int]]:
+    spent = 0
+    for _ in range(TRANSFORM_LOOP_LIMIT):
+        spent += sum(map(len, lines))
+        if spent > TRANSFORM_BUDGET:
+            raise TooCostly
+        changed, new = manager.do_one_token_transform(lines)  # type: ignore[no-untyped-call]
+        if not changed:
+            return lines, origin
+        # One piece of special syntax, of one or more lines, became one line.
+        at = next((i for i, (a, b) in enumerate(zip(lines, new, strict=False)) if a != b), 0)
+        removed = len(lines) - len(new)
+        origin = origin[: at + 1] + origin[at + 1 + removed :]
+        lines = new
+    raise TooCostly  # IPython gives up here as well
