@@ -12,8 +12,7 @@ _SPECIAL = re.compile(
     "|(?P<csi>\x1b\\[[0-?]*[ -/]*[@-~])"
     "|\x1b\\[[0-?]*[ -/]*"
     "|\x1b(?:[ -/]*[0-~])?"
-    "|(?P<bidi>[\u202a-\u202e\u2066-\u2069])"
-    "|(?P<surrogate>[\ud800-\udfff])"
+    "|[\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
     "|[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]",
     re.S,
 )
@@ -22,6 +21,8 @@ _SGR = re.compile("\x1b\\[[0-9;:]{0,48}m")
 _ERASE_LINE = re.compile("\x1b\\[[0-2]?K")
 _UP = re.compile("\x1b\\[([0-9]{0,3})A")
 _UNFINISHED = re.compile("\x1b(?:\\[[0-?]*[ -/]*|[ -/]*)?\\Z")
+
+_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _PENDING_MAX = 256
 _STRING_MAX = 1 << 20
@@ -89,9 +90,7 @@ class TextCleaner:
             return ""
         if match["csi"] is not None:
             return self._control(match["csi"])
-        if match["bidi"] is not None:
-            return f"‹U+{ord(match['bidi']):04X}›"
-        return "\ufffd" if match["surrogate"] is not None else ""
+        return _visible(match) if len(match.group()) == 1 else ""
 
     def _control(self, sequence: str) -> str:
         if _SGR.fullmatch(sequence) or _ERASE_LINE.fullmatch(sequence):
@@ -111,6 +110,18 @@ def clean_text(text: str) -> str:
     Overrides of the writing direction are made visible (``‹U+202E›``), lone surrogates become U+FFFD. Linear time.
     """
     return TextCleaner().feed(text)
+
+
+def clean_characters(text: str) -> str:
+    """The same for markup, one character at a time: nothing that stands between two controls is dropped with them."""
+    return _CHARACTER.sub(_visible, text) if _CHARACTER.search(text) else text
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"
+    return f"‹U+{code:04X}›" if code > 0x2000 else ""
 
 
 def clip(text: str, limit: int) -> str:

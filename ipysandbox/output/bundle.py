@@ -1,0 +1,155 @@
+"""Cleans a MIME bundle: each known type by its own cleaner, everything else dropped with a note that names it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .html import clean_html, html_to_text
+from .images import RASTER, BadImage, check_image
+from .latex import clean_latex
+from .markdown import clean_markdown
+from .svg import BadSvg, clean_svg
+from .text import clean_text, clip
+
+MAX_TEXT = 4 << 20
+MAX_TYPES = 32
+MAX_JSON_NODES = 100_000
+MAX_JSON_DEPTH = 48
+
+_MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,80}/[a-z0-9!#$&^_.+-]{1,80}", re.A)
+_REASONS = (
+    (re.compile("javascript|ecmascript"), "it would run in your browser"),
+    (re.compile("jupyter.widget"), "widgets are off"),
+    (re.compile("vega|plotly|bokeh|holoviews|geo"), "it can run code or load data in your browser"),
+)
+
+
+class Bundle:
+    """Cleans bundles and collects what was left out in ``notes``."""
+
+    def __init__(self, *, html: str, notes: Callable[[str], None]) -> None:
+        self._html = html
+        self._note = notes
+
+    def clean(self, data: object, metadata: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The cleaned data and metadata; an empty bundle is replaced by a line of text that says what was left out."""
+        if not isinstance(data, dict):
+            return {"text/plain": "[an output that could not be read was left out]"}, {}
+        cleaned: dict[str, Any] = {}
+        dropped: list[str] = []
+        for key in list(data)[:MAX_TYPES]:
+            mime = normal_mime(key)
+            value = self._clean_one(mime, data[key]) if mime not in cleaned else None
+            if value is not None:
+                cleaned[mime] = value
+            elif mime not in cleaned:
+                dropped.append(mime)
+        if "text/html" in dropped and "text/plain" not in cleaned and self._html == "text":
+            cleaned["text/plain"] = clip(html_to_text(_joined(data.get("text/html")) or ""), MAX_TEXT)
+        if not cleaned:
+            cleaned["text/plain"] = f"[output left out: {', '.join(dropped[:5]) or 'it was empty'}]"
+        return cleaned, _clean_metadata(metadata, cleaned)
+
+    def _clean_one(self, mime: str, value: object) -> Any:
+        if mime == "application/json":
+            return clean_json(value)
+        text = _joined(value)
+        if text is None:
+            self._note(f"{mime}: an output whose data is not text was left out")
+            return None
+        if mime == "text/plain":
+            return clip(clean_text(clip(text, MAX_TEXT * 4)), MAX_TEXT)
+        if mime in ("text/markdown", "text/latex"):
+            if len(text) > MAX_TEXT:
+                self._note(f"{mime} of {len(text)} characters left out: the limit is {MAX_TEXT}")
+                return None
+            return clean_text(clean_markdown(text) if mime == "text/markdown" else clean_latex(text))
+        if mime == "text/html":
+            return self._clean_html(text)
+        try:
+            if mime == "image/svg+xml":
+                return clean_svg(text)
+            if mime in RASTER or mime == "application/pdf":
+                return check_image(mime, text)
+        except (BadImage, BadSvg) as exc:
+            self._note(f"{mime} left out: {exc}")
+            return None
+        reason = next((why for pattern, why in _REASONS if pattern.search(mime)), "its type is not known")
+        self._note(f"{mime} left out: {reason}")
+        return None
+
+    def _clean_html(self, text: str) -> str | None:
+        if self._html == "text":
+            return None
+        cleaned, notes = clean_html(text)
+        for note in notes:
+            self._note(note)
+        return cleaned or None
+
+
+def normal_mime(name: object) -> str:
+    """A MIME type in lower case without parameters; "unknown/unknown" for what is none."""
+    base = name.partition(";")[0].strip().lower() if isinstance(name, str) and len(name) < 400 else ""
+    return base if _MIME.fullmatch(base) else "unknown/unknown"
+
+
+def clean_json(value: object) -> Any:
+    """``value`` rebuilt from JSON's types, cut at MAX_JSON_DEPTH and MAX_JSON_NODES; text in it cleaned."""
+    left = MAX_JSON_NODES
+
+    def rebuild(node: object, depth: int) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0 or depth > MAX_JSON_DEPTH:
+            return "…"
+        if isinstance(node, str):
+            return clean_text(clip(node, MAX_TEXT))
+        if isinstance(node, bool) or node is None:
+            return node
+        if isinstance(node, int):
+            return node if abs(node) < 2**63 else f"{'-' * (node < 0)}an integer of {node.bit_length()} bits"
+        if isinstance(node, float):
+            return node if math.isfinite(node) else repr(node)
+        if isinstance(node, dict):
+            items = list(node.items())[: max(0, left)]
+            return {clean_text(clip(str(key), 1000)): rebuild(item, depth + 1) for key, item in items}
+        if isinstance(node, list):
+            return [rebuild(item, depth + 1) for item in node[: max(0, left)]]
+        return "…"
+
+    return rebuild(value, 0)
+
+
+def _joined(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    return None
+
+
+def _clean_metadata(metadata: object, data: Mapping[str, Any]) -> dict[str, Any]:
+    """What front ends read to size a picture or open a tree; every other key could mean something to some extension."""
+    if not isinstance(metadata, dict):
+        return {}
+    cleaned: dict[str, Any] = {}
+    for key in list(metadata)[:MAX_TYPES]:
+        mime, about = normal_mime(key), metadata[key]
+        if mime not in data or not isinstance(about, dict):
+            continue
+        kept: dict[str, Any] = {}
+        for side in ("width", "height"):
+            size = about.get(side)
+            if type(size) in (int, float) and 0 < size <= 20_000:
+                kept[side] = size
+        for flag in ("unconfined", "expanded"):
+            if type(about.get(flag)) is bool:
+                kept[flag] = about[flag]
+        if about.get("needs_background") in ("light", "dark"):
+            kept["needs_background"] = about["needs_background"]
+        if kept:
+            cleaned[mime] = kept
+    return cleaned
