@@ -5,6 +5,7 @@ Nothing here enforces anything; by the time it runs, code of the sandbox may cha
 
 from __future__ import annotations
 
+import importlib
 import random
 import sys
 from typing import Any, NoReturn
@@ -16,6 +17,21 @@ from ipykernel.kernelapp import IPKernelApp
 from traitlets.config import Config
 
 from . import CHANNELS, values
+
+
+def _load_without_debugger() -> None:
+    """Have ipykernel find no debugpy: the relay passes no debugger's messages, and loading it takes longer than the rest.
+
+    Code in the sandbox can still import it.
+    """
+    sys.modules["debugpy"] = None  # type: ignore[assignment]
+    try:
+        importlib.import_module("ipykernel.debugger")
+    finally:
+        del sys.modules["debugpy"]
+
+
+_load_without_debugger()
 
 
 class _InheritedHeartbeat(Heartbeat):  # type: ignore[misc]
@@ -107,6 +123,7 @@ def _reseed() -> None:
 def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     """Serve one sandbox for the rest of this process's life. ``program``: {"key": the session's HMAC key}."""
     _reseed()
+    sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before
     config = Config()
     config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written
     config.Session.key = program["key"].encode()

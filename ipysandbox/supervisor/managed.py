@@ -22,6 +22,7 @@ from . import limits as limit_rules
 from .limits import LimitHit
 from .relay import Relay
 from .wire import Message
+import contextlib
 
 #: How often usage is read: while a cell runs, and while none does (threads of an earlier cell may).
 _BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.5
@@ -78,7 +79,7 @@ class Managed:
         self.started = time.time()
         directory.mkdir(mode=0o700, exist_ok=True)
         self.cleaner = Cleaner(html=effective.policy.output.html, sandbox=name)
-        self.relay = Relay(directory, name, self.cleaner)
+        self.relay = Relay(directory, self.cleaner)
         self.relay.on_execute = self._queue_cell
         self.relay.on_output = self._on_output
         self.relay.on_execute_reply = self._on_execute_reply
@@ -146,10 +147,8 @@ class Managed:
                 folder.rmdir()  # made for this sandbox, and nothing was put there
             except OSError:
                 pass
-        try:
+        with contextlib.suppress(OSError):
             self._directory.rmdir()
-        except OSError:
-            pass
 
     async def _end_instance(self, reason: str) -> None:
         instance, self.instance = self.instance, None
@@ -169,7 +168,6 @@ class Managed:
         if self.cell is not None:
             self.cell.done.set()
         else:
-            self._notices.append(f"The sandbox '{self.name}' had ended by itself; its variables were lost.")
             self._record("sandbox.stop", reason="ended by itself", severity="warning", status=status)
 
     async def restart(self) -> None:
@@ -250,6 +248,7 @@ class Managed:
             if self.instance is not None:
                 await self._end_instance("ended")
             await self.start()
+            self._notices.append("This cell ran in a new sandbox: the variables of the one before it are lost.")
         cell = Cell(message, self._count, effective.policy.limits)
         assert self.instance is not None
         instance = self.instance
@@ -325,7 +324,7 @@ class Managed:
         findings: list[dict[str, Any]] | None = None,
         alive: bool = True,
     ) -> None:
-        if content is None or content.get("status") == "ok" and status != "ok":
+        if content is None or (content.get("status") == "ok" and status != "ok"):
             ename, evalue = error or ("SandboxError", status)
             content = {
                 "status": "error",
@@ -419,10 +418,8 @@ class Managed:
         while True:
             self._wake.clear()
             busy = self.cell is not None
-            try:
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _BUSY_SECONDS if busy else _IDLE_SECONDS)
-            except asyncio.TimeoutError:
-                pass
             instance, cell = self.instance, self.cell
             if instance is None or not instance.alive():
                 continue

@@ -41,7 +41,7 @@ Handler = Callable[[Message], Awaitable[None]]
 class Relay:
     """Sockets and forwarding for one named sandbox; the kernel behind it may be replaced (``attach``)."""
 
-    def __init__(self, directory: Path, name: str, cleaner: Cleaner) -> None:
+    def __init__(self, directory: Path, cleaner: Cleaner) -> None:
         self.key = secrets.token_hex(32).encode()
         self.session = secrets.token_hex(8)
         self._cleaner = cleaner
@@ -184,7 +184,8 @@ class Relay:
                 continue
             request = self._known.get(message.parent_id)
             if request is None:
-                self.dropped += message.parent_id not in self._internal and kind != "status"
+                # Output without a parent comes from an honest kernel too, while it starts.
+                self.dropped += bool(message.parent_id) and kind != "status"
                 continue
             if kind == "status":
                 if message.content.get("execution_state") == "idle" and self.on_idle is not None:

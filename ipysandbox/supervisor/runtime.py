@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ipysandbox.errors import StartError
+import contextlib
 
 #: unix(7): sun_path holds 108 bytes with its zero. Ours add an id, a sandbox's number and a channel below the root.
 _MOST_PATH = 107
@@ -54,10 +55,8 @@ def create(environ: Mapping[str, str] = os.environ) -> tuple[Path, int]:
 
 def _own(root: Path) -> None:
     """Make ``root`` if it is missing; refuse one that somebody else could write to."""
-    try:
+    with contextlib.suppress(FileExistsError):
         root.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
     info = os.lstat(root)
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
         raise PermissionError(1, "is not a folder that only you can use (mode 0700, owned by you)")
@@ -100,7 +99,5 @@ def _locked(folder: Path) -> bool:
 def remove(folder: Path) -> None:
     """Remove a runtime folder and, if it was the last, its root."""
     shutil.rmtree(folder, ignore_errors=True)
-    try:
+    with contextlib.suppress(OSError):
         folder.parent.rmdir()
-    except OSError:
-        pass

@@ -18,6 +18,7 @@ from ipysandbox.errors import StartError
 from . import processes
 from .plan import Plan
 from .writable import WritableFolder
+import contextlib
 
 _LOG_BYTES = 64 << 10
 _MOST_CHANGES = 5_000
@@ -136,10 +137,8 @@ class LinuxInstance(Instance):
         if not self._ready.done():
             self._ready.set_exception(StartError("the sandbox ended while starting", hint=self.last_words() or None))
         for path in self.endpoints.channels.values():
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-            except FileNotFoundError:
-                pass
         for callback in self._callbacks:
             callback(self._status)
 
@@ -154,10 +153,8 @@ class LinuxInstance(Instance):
 
     def _signal(self, number: int) -> None:
         if self._pidfd >= 0 and self.alive():
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
-            except ProcessLookupError:
-                pass
 
     async def kill(self) -> None:
         # Pid 1 takes its whole namespace with it, and no process of a sandbox can leave that.

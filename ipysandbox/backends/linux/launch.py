@@ -94,8 +94,8 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
             os.close(alive_w)
             _init(plan, request, report, trees, program_fds, log_fd, alive_r, program)
         os.close(alive_r)
+        report.send("init", pid=init_pid)  # said before init may say that it is ready
         os.write(alive_w, b"!")
-        report.send("init", pid=init_pid)
     except OSError as exc:
         report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
         return 1
