@@ -142,7 +142,7 @@ def _clean_metadata(metadata: object, data: Mapping[str, Any]) -> dict[str, Any]
             continue
         kept: dict[str, Any] = {}
         for side in ("width", "height"):
-            size = about.get(side)
+            size: Any = about.get(side)
             if type(size) in (int, float) and 0 < size <= 20_000:
                 kept[side] = size
         for flag in ("unconfined", "expanded"):

@@ -64,7 +64,7 @@ class Cleaner:
         return handler(content)
 
     def pager_text(self, content: object) -> str | None:
-        """The plain text that ``?`` and the like put into an execute_reply's payload, cleaned; None if there is none."""
+        """The plain text that ``?`` and the like put into an execute_reply's payload, cleaned; None if there isn't."""
         payload: Any = content.get("payload") if isinstance(content, dict) else None
         for entry in payload[:20] if isinstance(payload, list) else ():
             data = entry.get("data") if isinstance(entry, dict) and entry.get("source") == "page" else None

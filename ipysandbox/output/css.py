@@ -62,7 +62,7 @@ _PROPERTIES = (
     | {f"border-{a}-{b}-radius" for a in ("top", "bottom") for b in ("left", "right")}
 )
 _CUSTOM = re.compile(r"--[A-Za-z][\w-]{0,100}", re.A)
-# One character or one quoted word at a time: no backtracking. Neither backslash, brace, colon, semicolon nor angle bracket.
+# One character or one quoted word at a time: no backtracking. No backslash, brace, colon, semicolon, angle bracket.
 _VALUE = re.compile(
     r"(?:[\w\s.,%#+()-]|\*(?!/)|/(?!\*)|!(?=\s*important)|\"[^\"\\<>(){};@:\n]*\"|'[^'\\<>(){};@:\n]*')+"
 )
@@ -73,12 +73,13 @@ _FUNCTIONS = words(
     "minmax fit-content cubic-bezier circle inset polygon",
 ) | {""}
 _LOCAL_URL = re.compile(r"url\(\s*([\"']?)#([\w.:-]{1,128})\1\s*\)", re.A)
+_MOVING = ("text-indent", "word-spacing", "letter-spacing")
 _NEGATIVE = re.compile(r"(?<![\w-])-\s*[\d.(]|calc|var|min|max|clamp", re.A)
 
 
 @functools.lru_cache(maxsize=4096)
 def clean_declarations(text: str, *, svg: bool = False) -> str:
-    """The allowed declarations of a style attribute or rule, as ``a: b; c: d``; in ``svg``, ``url(#id)`` may refer to the image."""
+    """The allowed declarations as ``a: b; c: d``; in ``svg``, ``url(#id)`` may refer to a part of the image."""
     kept = []
     for declaration in _COMMENT.sub(" ", text).split(";"):
         name, colon, value = declaration.partition(":")
@@ -105,9 +106,7 @@ def _clean_value(name: str, value: str, svg: bool) -> str:
     # What could lift the output out of its place on the page, or over its neighbours.
     if name == "position" and plain not in ("static", "relative"):
         return ""
-    if (name.startswith("margin") or name in ("text-indent", "word-spacing", "letter-spacing")) and _NEGATIVE.search(
-        plain
-    ):
+    if (name.startswith("margin") or name in _MOVING) and _NEGATIVE.search(plain):
         return ""
     if name == "content" and not (plain[:1] in "\"'" or plain in ("none", "normal")):
         return ""
@@ -115,7 +114,7 @@ def _clean_value(name: str, value: str, svg: bool) -> str:
 
 
 def clean_sheet(text: str, *, svg: bool = False) -> tuple[str, str]:
-    """The allowed rules of a style sheet, and the id that the element around the output must have ("" when none is needed).
+    """The allowed rules of a style sheet, and the id that the element around the output must have ("" if none).
 
     A selector counts only below an id of the output itself; one that names none is put below the returned id.
     """

@@ -1,8 +1,8 @@
 """Cleans ``text/html`` for a page that holds the user's session: an allow-list of elements, attributes, URLs and CSS.
 
-Three steps. ``balance`` (markup.py) writes the tags anew, so that the parser meets no foreign content, no raw text and no
-nesting it would have to repair; nh3, which parses as browsers do, keeps what is allowed; style sheets come back last,
-scoped to the output. The second step is repeated until it changes nothing, so a browser reads what was judged.
+Three steps. ``balance`` (markup.py) writes the tags anew, so that the parser meets no foreign content, no raw text and
+no nesting it would have to repair; nh3, which parses as browsers do, keeps what is allowed; style sheets come back
+last, scoped to the output. The second step is repeated until it changes nothing, so a browser reads what was judged.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ _PLAIN = re.compile(r"[\w #%.,;:+()/-]{0,200}")
 _INVISIBLE = re.compile("[\x00-\x20\x7f-\xa0]+")
 # Classes that notebook front ends and their themes style: an output that wears one could pose as a dialog or cover the page.
 _HOST_CLASS = re.compile(
-    r"(?:jp|lm|p|cm|bp\d*|ui|fa|modal|dropdown|navbar|jupyter|widget|monaco|vscode|notebook|cell|prompt|output|CodeMirror)(?:-|_|$)",
+    r"(?:jp|lm|p|cm|bp\d*|ui|fa|modal|dropdown|navbar|jupyter|widget|monaco|vscode|notebook|cell|prompt|output"
+    r"|CodeMirror)(?:-|_|$)",
     re.I,
 )
 _HANDLER = re.compile(r"(?<=[\s/\"'])(on[a-z]{3,}\s*)=|^(on[a-z]{3,}\s*)=", re.I)
@@ -76,7 +77,7 @@ class _Filter:
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def __call__(self, tag: str, name: str, value: str) -> str | None:
+    def __call__(self, _tag: str, name: str, value: str) -> str | None:
         if name == "src":
             return self._source(value)
         if name == "style":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# MathJax: html, require, texhtml, bbox (takes CSS), autoload, newcommand's \csname; KaTeX: \html*, \includegraphics, \url.
+# MathJax: html, require, texhtml, bbox (takes CSS), autoload, \csname; KaTeX: \html*, \includegraphics, \url.
 _COMMAND = re.compile(
     r"\\(?=(?:href|url|style|class|cssId|data|html\w*|require|include\w*|input|bbox|csname|special|write\w*|catcode"
     r"|texttip|mathtip|toggle|unicode|action\w*|mmlToken)(?![A-Za-z]))",
@@ -16,7 +16,7 @@ _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 
 def defuse_tex(text: str) -> str:
-    """``text`` in which those commands are words, if it has mathematics that a page would typeset (a Windows path stays)."""
+    """``text`` with those commands as words, if it has mathematics that a page would typeset (a Windows path stays)."""
     return _COMMAND.sub(_SPACED, text) if _MATH.search(text) else text
 
 

@@ -1,7 +1,7 @@
 """Cleans Markdown so that no renderer finds HTML, an image to load, or a link other than http, https, mailto and #.
 
-Renderers disagree about where code and links end, so nothing here depends on that: what is dangerous is broken everywhere,
-inside code by an invisible word joiner, elsewhere by what reads best.
+Renderers disagree about where code and links end, so nothing here depends on that: what is dangerous is broken
+everywhere, inside code by an invisible word joiner, elsewhere by what reads best.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _DEFINITION = re.compile(rf"\](?=:{_ALLOWED})", re.I)
 
 def clean_markdown(text: str) -> str:
     """Markdown with HTML shown as text, images as links, and links to anything but the web as text."""
-    parts, at = [], 0
+    parts: list[str] = []
+    at = 0
     text = defuse_tex(text)
     for code in _CODE.finditer(text):
         parts += (_break(text[at : code.start()], "&lt;", ""), _break(code.group(), f"<{_JOINER}", f"!{_JOINER}"))

@@ -1,8 +1,8 @@
 """Writes HTML anew as properly nested tags of known elements, in linear time, before a real parser sees it.
 
-A tree builder repairs bad nesting, and the repair can be made to explode (unclosed formatting elements are opened again in
-every paragraph, text in a table is moved in front of it) or to mean something else the second time. Here tags are read as
-the HTML standard tokenizes them, whatever is unknown is dropped, and every element that is opened is closed in order.
+A tree builder repairs bad nesting, and the repair can be made to explode (unclosed formatting elements are opened again
+in every paragraph, text in a table is moved in front of it) or to mean something else the second time. Here tags are
+read as the HTML standard tokenizes them, what is unknown is dropped, and every element is closed in order.
 """
 
 from __future__ import annotations

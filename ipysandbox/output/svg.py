@@ -64,7 +64,12 @@ def clean_svg(text: str) -> str:
     if not writer.out or not writer.out[0].startswith("<svg"):
         raise BadSvg("its root is not <svg>")
     writer.check_size()
-    return "".join(writer.out)
+    root, *rest, end = writer.out
+    sheet, scope = clean_sheet("\n".join(writer.sheets), svg=True)
+    if scope:
+        rest = [f'<g id="{scope}">', *rest, "</g>"]
+    style = [f"<style>{escape(sheet)}</style>"] if sheet else []
+    return "".join([root, *style, *rest, end])
 
 
 class _Writer:
@@ -75,6 +80,7 @@ class _Writer:
         self.open: list[tuple[str, str]] = []  # element and id
         self.skipped = 0  # depth inside an element that goes with its content
         self.style: list[str] | None = None
+        self.sheets: list[str] = []
         self.elements = 0
         # Per id (the whole image is ""): the elements directly in it, and the ids inside it or used by it.
         self.holders = [""]
@@ -172,10 +178,8 @@ class _Writer:
         if own:
             self.holders.pop()
         if name == "style":
-            sheet, _ = clean_sheet("".join(self.style or []), svg=True)
+            self.sheets.append("".join(self.style or []))
             self.style = None
-            if sheet:
-                self.out.append(f"<style>{escape(sheet)}</style>")
             return
         self.out.append(f"</{name}>")
 

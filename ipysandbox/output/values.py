@@ -10,7 +10,7 @@ from ..guest.values import MAX_BYTES, WORKS, Buffer, Untransferable, decode, enc
 
 
 def send(value: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list[Buffer]]:
-    """What to send into the sandbox for ``value``; raises ValueRefused if it can't cross or is above ``limit`` bytes."""
+    """What to send into the sandbox for ``value``; raises ValueRefused if it can't cross or is over ``limit`` bytes."""
     try:
         return encode(value, limit=limit)
     except Untransferable as exc:
@@ -18,7 +18,7 @@ def send(value: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list
 
 
 def receive(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES) -> Any:
-    """The value that a sandbox sent; raises ValueRefused for anything but well-formed data of at most ``limit`` bytes."""
+    """The value a sandbox sent; raises ValueRefused for anything but well-formed data of at most ``limit`` bytes."""
     try:
         return decode(tree, buffers, limit=limit)
     except ValueError as exc:
