@@ -104,7 +104,7 @@ class Cleaner:
         return {**(self._display(content) or {}), "execution_count": _count(content)}
 
     def _error(self, content: Content) -> Content:
-        traceback = content.get("traceback")
+        traceback: Any = content.get("traceback")
         lines = traceback[:_MAX_ENTRIES] if isinstance(traceback, list) else []
         return {
             "ename": _line(content.get("ename"), _MAX_WORD),
@@ -131,7 +131,7 @@ class Cleaner:
     def _execute_reply(self, content: Content) -> Content:
         # Payloads make a front end open pagers, insert cells and quit: none of them is passed on.
         reply = {**self._outcome(content), "execution_count": _count(content), "payload": []}
-        expressions = content.get("user_expressions")
+        expressions: Any = content.get("user_expressions")
         results: Content = {}
         for name in list(expressions)[:_MAX_ENTRIES] if isinstance(expressions, dict) else ():
             value = expressions[name]
@@ -158,7 +158,7 @@ class Cleaner:
         matches = content.get("matches")
         start, end = _position(content.get("cursor_start")), _position(content.get("cursor_end"))
         metadata = content.get("metadata")
-        typed = metadata.get("_jupyter_types_experimental") if isinstance(metadata, dict) else None
+        typed: Any = metadata.get("_jupyter_types_experimental") if isinstance(metadata, dict) else None
         types = [
             {
                 "start": _position(entry.get("start")),

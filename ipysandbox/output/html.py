@@ -60,7 +60,7 @@ _ID = re.compile(r"[\w.:-]{1,200}", re.A)
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s<>\"'`\\\x00-\x20]{1,2000}", re.I)
 _PLAIN = re.compile(r"[\w #%.,;:+()/-]{0,200}")
 _INVISIBLE = re.compile("[\x00-\x20\x7f-\xa0]+")
-# Classes that notebook front ends and their themes style: an output that wears one could pose as a dialog or cover the page.
+# Classes that notebook front ends style: an output that wears one could pose as a dialog or cover the page.
 _HOST_CLASS = re.compile(
     r"(?:jp|lm|p|cm|bp\d*|ui|fa|modal|dropdown|navbar|jupyter|widget|monaco|vscode|notebook|cell|prompt|output"
     r"|CodeMirror)(?:-|_|$)",

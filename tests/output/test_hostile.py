@@ -1,0 +1,73 @@
+"""Nothing in the gallery of hostile outputs keeps anything that could run, load, cover or pose as the page."""
+
+from __future__ import annotations
+
+import html5lib
+import markdown_it
+import mistune
+import pytest
+from judge import findings, sheet_findings
+from gallery import HTML, MARKDOWN, SINK, SVG, SVG_REFUSED
+
+from ipysandbox.output.html import clean_html
+from ipysandbox.output.markdown import clean_markdown
+from ipysandbox.output.svg import BadSvg, clean_svg
+
+
+@pytest.mark.parametrize("name", HTML)
+def test_html_keeps_nothing_that_acts(name):
+    cleaned, _ = clean_html(HTML[name])
+    assert cleaned is not None
+    assert findings(cleaned) == []
+    assert "sink.test" not in cleaned or name.startswith("tex-")  # there it is words
+    assert clean_html(cleaned)[0] == cleaned
+
+
+@pytest.mark.parametrize("name", HTML)
+@pytest.mark.parametrize("around", ["<table><tr><td>{}</td></tr></table>", "<p><b>{}", "<div title='{}'>", "</div></table>{}<p>", "<pre>\n{}"])
+def test_html_keeps_nothing_that_acts_inside_other_markup(name, around):
+    cleaned, _ = clean_html(around.format(HTML[name]))
+    assert cleaned is not None
+    assert findings(cleaned) == []
+    assert clean_html(cleaned)[0] == cleaned
+
+
+@pytest.mark.parametrize("name", SVG)
+def test_svg_keeps_nothing_that_acts(name):
+    cleaned = clean_svg(f"<svg xmlns='http://www.w3.org/2000/svg'>{SVG[name]}</svg>")
+    assert findings(cleaned, svg=True) == []  # as a page that shows it inline reads it
+    assert "sink.test" not in cleaned
+    assert clean_svg(cleaned) == cleaned
+
+
+@pytest.mark.parametrize("name", SVG_REFUSED)
+def test_svg_that_is_not_a_drawing_is_refused(name):
+    with pytest.raises(BadSvg):
+        clean_svg(SVG_REFUSED[name])
+
+
+RENDERERS = {
+    "commonmark": markdown_it.MarkdownIt("commonmark", {"html": True}).render,
+    "gfm-like": markdown_it.MarkdownIt("js-default", {"html": True, "linkify": False}).render,
+    "mistune": mistune.create_markdown(escape=False, plugins=["table", "footnotes", "strikethrough"]),
+}
+
+
+@pytest.mark.parametrize("renderer", RENDERERS)
+@pytest.mark.parametrize("name", MARKDOWN)
+def test_markdown_renders_to_nothing_that_acts(name, renderer):
+    cleaned = clean_markdown(MARKDOWN[name])
+    rendered = RENDERERS[renderer](cleaned)
+    for element in html5lib.parse(rendered, namespaceHTMLElements=False).iter():
+        assert element.tag not in ("img", "script", "iframe", "div")
+        assert not any(key.startswith("on") or key == "src" for key in element.attrib)
+        if "href" in element.attrib and not element.get("href", "").startswith("#"):
+            assert element.get("href", "").startswith(("https://", "http://", "mailto:"))
+    assert "\\href" not in rendered
+    assert clean_markdown(cleaned) == cleaned
+
+
+def test_judge_sees_what_an_uncleaned_output_holds():
+    seen = [name for name in HTML if findings(HTML[name]) or SINK in HTML[name]]
+    assert len(seen) > 0.9 * len(HTML)
+    assert sheet_findings("body { color: red }")
