@@ -18,6 +18,13 @@ class SandboxError(Exception):
         self.message = message
         self.hint = hint
 
+    #: The sandbox's own traceback, shown in place of one of ours, which would only lead into this package.
+    traceback: tuple[str, ...] = ()
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows when a cell raises this."""
+        return list(self.traceback) or f"{type(self).__name__}: {self}".split("\n")
+
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "message": self.message, "hint": self.hint}
 

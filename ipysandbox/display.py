@@ -1,0 +1,87 @@
+"""Words the outcome of a cell for people: the same sentences at the magic and at the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from .errors import (
+    CheckRefused,
+    LimitExceeded,
+    NotAvailable,
+    PolicyError,
+    SandboxDied,
+    SandboxError,
+    SandboxInterrupted,
+    StartError,
+)
+
+if TYPE_CHECKING:
+    from .backends.base import Change
+    from .sandbox import RunResult
+
+#: Names listed in a note before "and N more".
+_LISTED = 5
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+#: What the supervisor can meet while it starts a sandbox again for a cell, by the name it sends.
+_START_ERRORS: dict[str, type[SandboxError]] = {
+    cls.__name__: cls for cls in (PolicyError, StartError, NotAvailable, SandboxDied)
+}
+
+
+def failure(result: RunResult, name: str) -> SandboxError | None:
+    """The error that a cell's outcome is for its caller; None when it finished."""
+    if result.status == "ok":
+        return None
+    kept = f"The sandbox '{name}' kept its variables." if result.state_kept else _lost(name)
+    ename, evalue = (result.error.ename, result.error.evalue) if result.error else ("", "")
+    if result.status == "error":
+        error = SandboxError(f"{ename}: {evalue}" if evalue else ename)
+        error.traceback = result.error.traceback if result.error else ()
+        return error
+    if result.status == "refused":
+        return CheckRefused(evalue)
+    if result.status == "limit":
+        return LimitExceeded(result.limit.text if result.limit else evalue, hint=kept)
+    if result.status == "interrupted":
+        interrupted = SandboxInterrupted("the cell was interrupted", hint=kept)
+        # Where it was, as for any interrupted cell; nothing when it had to be killed.
+        place = result.error.traceback if result.error and result.state_kept else ()
+        interrupted.traceback = (*place, *interrupted._render_traceback_()) if place else ()
+        return interrupted
+    return _START_ERRORS.get(ename, SandboxDied)(evalue or "the sandbox ended by itself", hint=_lost(name))
+
+
+def _lost(name: str) -> str:
+    return f"The variables of '{name}' are lost; the next cell starts a new sandbox."
+
+
+def changes_line(changes: Sequence[Change], total: int) -> str:
+    """One line about files that differ; empty when none does. Names are the code's own choice, so they are escaped."""
+    if not total:
+        return ""
+    listed = ", ".join(one_line(change.path, 80) for change in changes[:_LISTED])
+    more = f" and {total - _LISTED} more" if total > _LISTED else ""
+    files = "1 file of the project differs" if total == 1 else f"{total} files of the project differ"
+    return f"{files} in the sandbox (dropped at its end): {listed}{more}"
+
+
+def one_line(text: str, most: int = 200) -> str:
+    """Text from inside, safe on one line of a terminal or page: what is not printable is written as an escape."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[: most + 1])
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def without_colours(text: str) -> str:
+    """Drop SGR sequences, for a file or pipe."""
+    return _COLOURS.sub("", text)
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Rows in columns, two blanks between."""
+    cells = [[one_line(cell, 300) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]) - 1)] if cells else []
+    return "\n".join(
+        "  ".join(cell.ljust(w) for cell, w in zip(row, [*widths, 0], strict=True)).rstrip() for row in cells
+    )

@@ -1,0 +1,251 @@
+"""The IPython door: ``%%sandbox`` runs a cell in a sandbox, ``%sandbox`` looks after the sandboxes."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import html
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
+
+from . import magics_complete, magics_line
+from .display import changes_line, failure, one_line
+from .errors import CheckRefused, SandboxError
+from .magics_options import cell_parser, helped, line_parser, parse
+from .sandbox import RunResult, Sandbox
+
+#: What a name's first cell gets where it says nothing.
+_FIRST = {"policy": "default", "memory": None, "backend": "linux"}
+_CELL = cell_parser()
+_LINE = line_parser(magics_line.ACTIONS)
+
+
+@dataclass
+class Held:
+    """One named sandbox of this kernel, and what the next cell needs to know about it."""
+
+    box: Sandbox
+    options: Mapping[str, Any]
+    folder: str
+    changes: str = ""
+    last_code: str = ""
+
+
+@magics_class
+class SandboxMagics(Magics):
+    """Registered by ``%load_ext ipysandbox``."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._ip = shell
+        self.held: dict[str, Held] = {}
+        self._loaded_in = os.getcwd()
+
+    # The line is taken as it is written: expanding {…} would run code of the notebook's own kernel, and whoever wrote
+    # the cell may have written its first line too.
+    @no_var_expand
+    @cell_magic("sandbox")  # type: ignore[arg-type]
+    @helped(_CELL)
+    def run_cell(self, line: str, cell: str) -> None:
+        args = parse(_CELL, line)
+        if not cell.strip():
+            raise UsageError(
+                "%%sandbox: the cell is empty, so nothing was run. Write code below the first line, "
+                "or see the sandboxes with %sandbox status."
+            )
+        try:
+            self._run(args, cell)
+        except SandboxError as exc:
+            if not args.allow_error:
+                raise
+            print("\n".join(exc._render_traceback_()), file=sys.stderr, flush=True)
+
+    @no_var_expand
+    @line_magic("sandbox")  # type: ignore[arg-type]
+    @helped(_LINE)
+    def look_after(self, line: str) -> None:
+        args = parse(_LINE, line)
+        magics_line.run(self, args.action, args.name)
+
+    # -- a cell
+
+    def _run(self, args: argparse.Namespace, code: str) -> None:
+        values = {}
+        for name in args.input:
+            if name not in self._ip.user_ns:
+                raise UsageError(f"%%sandbox -i {name}: the notebook has no variable of that name; nothing was run.")
+            values[name] = self._ip.user_ns[name]
+        held = self._held(args)
+        if self._start(held, fresh=args.fresh) and not args.fresh:
+            self.note(f"A new sandbox '{args.name}' was started; variables of the earlier one are gone.")
+        held.last_code = code
+        if args.check_only:
+            self._check_only(held.box.check(code))
+            return
+        for name, value in values.items():
+            held.box.put(name, value)
+        on_input, refused = self._on_input(args.name)
+        result = held.box.run(
+            code,
+            timeout=args.timeout,
+            cpu=args.cpu,
+            on_output=self._show,
+            on_input=on_input,
+            want_value=False,
+        )
+        self._afterwards(held, result)
+        if refused:
+            raise SandboxError(
+                "the code asked for a password; what is typed at a notebook's password prompt is not passed on",
+                hint="Give the code what it may know in a variable: %%sandbox -i NAME.",
+            )
+        error = failure(result, args.name)
+        if error is not None:
+            raise error
+        if args.output:
+            self._ip.user_ns.update(self._fetch(held.box, args.output))
+
+    def _held(self, args: argparse.Namespace) -> Held:
+        """The sandbox of that name as this cell wants it: what it doesn't say stays as an earlier cell said."""
+        held = self.held.get(args.name)
+        options: dict[str, Any] = (
+            dict(held.options) if held else {"policy": "default", "memory": None, "backend": "linux"}
+        )
+        options |= {key: getattr(args, key) for key in options if getattr(args, key) is not None}
+        folder = self.folder()
+        if held is not None and (held.options, held.folder) == (options, folder):
+            return held
+        box = Sandbox(
+            options["policy"],
+            name=args.name,
+            project=folder,
+            overrides={"limits.memory": options["memory"]} if options["memory"] else None,
+            notebook=self.notebook(),
+            backend=options["backend"],
+        )
+        return Held(box, options, folder)
+
+    def _start(self, held: Held, *, fresh: bool) -> bool:
+        """Start or join it; True when variables of an earlier sandbox of that name went with it."""
+        known = self.held.get(held.box.name)
+        new = held.box.start(fresh=fresh)  # raises for a policy that can't be: then the earlier sandbox stays as it is
+        self.held[held.box.name] = held
+        return new and known is not None
+
+    def _check_only(self, report: Mapping[str, Any]) -> None:
+        if report["verdict"] != "ok":
+            raise CheckRefused(str(report["text"]))
+        print(report["text"])
+
+    def _fetch(self, box: Sandbox, wanted: list[str]) -> dict[str, Any]:
+        found = {}
+        for name in wanted:
+            try:
+                found[name] = box.get(name)
+            except NameError:
+                raise SandboxError(
+                    f"-o {name}: the cell ran, but the sandbox '{box.name}' has no variable of that name"
+                ) from None
+        return found
+
+    # -- what comes out
+
+    def _show(self, kind: str, content: dict[str, Any]) -> None:
+        """One cleaned output of the sandbox, shown as a cell's own would be, at once."""
+        if kind == "stream":
+            stream = sys.stderr if content.get("name") == "stderr" else sys.stdout
+            stream.write(str(content.get("text", "")))
+            stream.flush()
+        elif kind == "clear_output":
+            self._ip.display_pub.clear_output(wait=bool(content.get("wait")))
+        elif kind in ("display_data", "execute_result", "update_display_data"):
+            self._ip.display_pub.publish(
+                data=content.get("data") or {},
+                metadata=content.get("metadata") or {},
+                transient=content.get("transient") or {},
+                update=kind == "update_display_data",
+            )
+
+    def note(self, text: str) -> None:
+        """One line of ours, told apart from what the code printed."""
+        line = f"ipysandbox: {one_line(text, 1000)}"
+        small = f'<small style="color: var(--jp-ui-font-color2, gray)">{html.escape(line)}</small>'
+        self._ip.display_pub.publish(data={"text/plain": line, "text/html": small}, metadata={})
+
+    def _afterwards(self, held: Held, result: RunResult) -> None:
+        for notice in result.notices:
+            self.note(notice)
+        line = changes_line(result.changes, result.changes_total)
+        if line and line != held.changes:
+            self.note(line)
+        held.changes = line
+
+    def _on_input(self, name: str) -> tuple[Any, list[str]]:
+        """What answers ``input()`` inside, where the front end can ask; and a list that tells of a refused password."""
+        refused: list[str] = []
+
+        def answer(prompt: str, is_password: bool) -> str:
+            if is_password:
+                refused.append(prompt)
+                raise KeyboardInterrupt  # Sandbox.run interrupts the cell: it gets no answer at all
+            try:
+                return builtins.input(f"[sandbox {name}] {prompt}")
+            except EOFError:
+                raise KeyboardInterrupt from None
+
+        kernel = getattr(self._ip, "kernel", None)
+        can_ask = kernel is None or bool(getattr(kernel, "_allow_stdin", False))
+        return (answer if can_ask else None), refused
+
+    # -- where we are
+
+    def variables(self) -> list[str]:
+        """Names in the notebook that ``-i`` could copy."""
+        return [name for name in self._ip.user_ns if not name.startswith("_")]
+
+    def notebook(self) -> str | None:
+        """The notebook's path, where the front end tells it: VS Code in a variable, Jupyter in the environment."""
+        path = self._ip.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
+        return path if isinstance(path, str) else None
+
+    def folder(self) -> str:
+        """The folder whose project the sandbox gets: the notebook's, else the current one."""
+        path = self.notebook()
+        folder = os.path.dirname(path) if path else ""
+        # A kernel started from another notebook inherits that one's JPY_SESSION_NAME: believe it if we began there.
+        ours = "__vsc_ipynb_file__" in self._ip.user_ns or folder == self._loaded_in
+        return folder if ours and Path(folder).is_dir() else os.getcwd()
+
+
+def load(ipython: Any) -> None:
+    """Register the magics and their completion; loading twice changes nothing."""
+    if current(ipython) is None:
+        magics = SandboxMagics(ipython)
+        ipython.register_magics(magics)
+        magics_complete.register(ipython, magics)
+
+
+def unload(ipython: Any) -> None:
+    """End this kernel's sandboxes and take the magics away."""
+    magics = current(ipython)
+    if magics is None:
+        return
+    for held in magics.held.values():
+        held.box.close()
+    magics.held.clear()
+    for kind in ("line", "cell"):
+        ipython.magics_manager.magics[kind].pop("sandbox", None)
+    magics_complete.unregister(ipython)
+    ipython.magics_manager.registry.pop(SandboxMagics.__name__, None)
+
+
+def current(ipython: Any) -> SandboxMagics | None:
+    magics = ipython.magics_manager.registry.get(SandboxMagics.__name__)
+    return magics if isinstance(magics, SandboxMagics) else None

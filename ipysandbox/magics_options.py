@@ -1,0 +1,121 @@
+"""The options of ``%%sandbox`` and ``%sandbox``, with their help texts."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import MagicArgumentParser
+
+from .policy.units import BadValue, parse_duration, parse_size
+
+DEFAULT_NAME = "main"
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def duration(text: str) -> str:
+    """A duration as written in a policy; a bare number is seconds."""
+    return _checked(text if text.strip()[-1:].isalpha() else f"{text.strip()}s", parse_duration)
+
+
+def size(text: str) -> str:
+    """A size as written in a policy."""
+    return _checked(text, parse_size)
+
+
+def _checked(text: str, parse: Callable[[object], float]) -> str:
+    try:
+        parse(text)
+    except BadValue as exc:
+        raise argparse.ArgumentTypeError(f"{exc.message}: {exc.hint}" if exc.hint else exc.message) from None
+    return text
+
+
+def _names(text: str) -> list[str]:
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    for name in found:
+        if not name.isidentifier():
+            raise argparse.ArgumentTypeError(f"{name!r} is no name for a variable")
+    return found
+
+
+def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
+    """The line's options. Raises IPython's UsageError."""
+    try:
+        words = shlex.split(line)
+    except ValueError as exc:
+        raise UsageError(f"%sandbox: {exc}") from None
+    return parser.parse_args(words)
+
+
+def helped(parser: argparse.ArgumentParser) -> Callable[[_F], _F]:
+    """Give a magic the parser's help as its docstring, which is what ``?`` shows."""
+
+    def decorate(function: _F) -> _F:
+        function.__doc__ = parser.format_help()
+        return function
+
+    return decorate
+
+
+def _parser(description: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = MagicArgumentParser("sandbox", description=description)  # type: ignore[no-untyped-call]
+    return parser
+
+
+def cell_parser() -> argparse.ArgumentParser:
+    parser = _parser(
+        "Run this cell in a sandbox: it can't reach your files, credentials, network or browser session.\n\n"
+        "It reads the project's folder (secrets hidden) and writes to results/; IPython syntax works in it. "
+        "An error in it is raised here as SandboxError."
+    )
+    parser.usage = "%%sandbox [NAME] [options]"
+    add = parser.add_argument
+    add(
+        "name",
+        nargs="?",
+        default=DEFAULT_NAME,
+        metavar="NAME",
+        help="which sandbox: variables stay in it between cells (default: main)",
+    )
+    add("--policy", "-p", metavar="P", help="default, strict, network, or a policy file; kept for later cells")
+    add("--fresh", action="store_true", help="start a new sandbox first: earlier variables are gone")
+    add("-i", "--input", type=_names, action="extend", default=[], metavar="A,B", help="variables to copy in before")
+    add("-o", "--output", type=_names, action="extend", default=[], metavar="X,Y", help="variables to copy out after")
+    add("--timeout", type=duration, metavar="T", help="most time for this cell, such as 30s or 5min")
+    add("--cpu", type=duration, metavar="T", help="most processor time for this cell, all its processes summed")
+    add(
+        "--memory",
+        type=size,
+        metavar="M",
+        help="most memory for the sandbox, such as 2GiB; kept for later cells",
+    )
+    add("--backend", metavar="B", help="how to isolate: linux is what this version has")
+    add("--allow-error", action="store_true", help="show what went wrong and go on, instead of raising it")
+    add("--check-only", action="store_true", help="say what the check finds; nothing is run")
+    return parser
+
+
+def line_parser(actions: Sequence[str]) -> argparse.ArgumentParser:
+    parser = _parser(
+        "Look after the sandboxes of this notebook.\n\n"
+        "status      what runs, what it uses, its limits\n"
+        "restart     start it anew: variables are lost\n"
+        "stop        end it and everything inside\n"
+        "interrupt   as Ctrl-C would, from another thread\n"
+        "policy      what it may do, and where each setting comes from\n"
+        "check       what the check says about the last cell\n"
+        "diff        files of the project that differ in it\n"
+        "audit       what was recorded about it\n"
+        "doctor      which guarantees this machine can hold, by which layers\n\n"
+        "commit, discard and dashboard are not available in this version."
+    )
+    parser.usage = "sandbox [ACTION] [NAME]"
+    parser.add_argument(
+        "action", nargs="?", default="status", choices=actions, metavar="ACTION", help="default: status"
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="which sandbox (status: all of them; otherwise main)")
+    return parser
