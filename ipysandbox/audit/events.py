@@ -1,0 +1,60 @@
+"""The names of everything that is recorded, and the fields that the ``details`` of each have.
+
+Details never hold code, values, output or secrets: lengths, hashes, names and numbers. Fields that are unknown are left
+out. Sizes are bytes, times are seconds.
+"""
+
+from __future__ import annotations
+
+SANDBOX_START = "sandbox.start"
+"""A sandbox runs and has passed its self-test. backend, pid, policy_digest, profile, guarantees {name: [layers]},
+limits {name: value}, seconds (from request to ready)."""
+
+SANDBOX_STOP = "sandbox.stop"
+"""A sandbox has ended and nothing of it is left. reason (closed, restarted, limit, killed, died, host-gone), status
+(exit status or signal of its first process), usage {cpu, wall, memory_peak, processes_peak, disk, output}."""
+
+SANDBOX_REFUSED = "sandbox.refused"
+"""A sandbox was not started. kind (a SandboxError.kind), guarantee (what could not be held), message."""
+
+SANDBOX_INTERRUPT = "sandbox.interrupt"
+"""Somebody interrupted a cell. by (notebook, api, control), signal, state_kept."""
+
+CELL_SUBMITTED = "cell.submitted"
+"""A cell was handed in. number, sha256 (of the code as UTF-8), characters, validate."""
+
+CHECK_VERDICT = "check.verdict"
+"""The check has read a cell. number, verdict (ok, refused, off), rules [rule ids found], seconds."""
+
+CELL_RESULT = "cell.result"
+"""A cell has ended. number, status (ok, error, refused, limit, interrupted, died), error (the exception's class name),
+usage {cpu, wall, memory_peak, processes_peak, disk, output}, changes (number of changed files), state_kept."""
+
+LIMIT_HIT = "limit.hit"
+"""A limit ended something. limit, value, observed, number (of the cell), state_kept."""
+
+OUTPUT_DROPPED = "output.dropped"
+"""Something that came out was not let through. msg_type, reason, size."""
+
+POLICY_NOTICE = "policy.notice"
+"""A policy layer asked for more than it was granted. source, key, text."""
+
+POLICY_TRUSTED = "policy.trusted"
+"""The user approved the policy file of a project, or took that back. path, sha256, trusted."""
+
+ACTIONS = frozenset(
+    {
+        SANDBOX_START,
+        SANDBOX_STOP,
+        SANDBOX_REFUSED,
+        SANDBOX_INTERRUPT,
+        CELL_SUBMITTED,
+        CHECK_VERDICT,
+        CELL_RESULT,
+        LIMIT_HIT,
+        OUTPUT_DROPPED,
+        POLICY_NOTICE,
+        POLICY_TRUSTED,
+    }
+)
+"""The actions above. A part may record others, spelled the same way: lower-case words joined by dots and hyphens."""

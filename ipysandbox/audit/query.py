@@ -1,0 +1,178 @@
+"""Reads a log, whole or from its end, passing over lines that a crash left torn."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+from ipysandbox.audit import files
+from ipysandbox.audit.record import MAX_LINE, SEVERITIES, Severity, timestamp
+
+_BLOCK = 64 * 1024
+
+
+@dataclass(frozen=True)
+class _Filter:
+    since: str
+    action: str | None
+    sandbox: str | None
+    notebook: str | None
+    severity: Severity
+
+    def wants(self, record: dict[str, Any]) -> bool:
+        return (
+            str(record.get("time", "")) >= self.since
+            and (self.action is None or fnmatchcase(str(record.get("action")), self.action))
+            and (self.sandbox is None or record.get("sandbox") == self.sandbox)
+            and (self.notebook is None or record.get("notebook") == self.notebook)
+            and (self.severity == "info" or record.get("severity") in SEVERITIES[SEVERITIES.index(self.severity) :])
+        )
+
+
+def iter_records(
+    path: Path | str | None = None,
+    since: datetime | None = None,
+    action: str | None = None,
+    sandbox: str | None = None,
+    *,
+    notebook: str | None = None,
+    severity: Severity = "info",
+) -> Iterator[dict[str, Any]]:
+    """Records, oldest first, as the log was when the iteration began; none if there is no log.
+
+    :param path: as for AuditLog.
+    :param since: records of this moment or later; without a time zone it is local time.
+    :param action: an action, or a pattern such as ``sandbox.*``.
+    :param severity: the least severity wanted.
+    """
+    wanted = _filter(since, action, sandbox, notebook, severity)
+    with ExitStack() as stack:
+        for stream, size in reversed(_snapshot(files.log_path(path), stack)):
+            yield from _forward(stream, size, wanted)
+
+
+def iter_newest(
+    path: Path | str | None = None,
+    since: datetime | None = None,
+    action: str | None = None,
+    sandbox: str | None = None,
+    *,
+    notebook: str | None = None,
+    severity: Severity = "info",
+) -> Iterator[dict[str, Any]]:
+    """As ``iter_records``, newest first, reading from the end only as far as it is iterated."""
+    wanted = _filter(since, action, sandbox, notebook, severity)
+    with ExitStack() as stack:
+        for stream, size in _snapshot(files.log_path(path), stack):
+            for line in _lines_backward(stream, size):
+                record = _parsed(line)
+                if record is not None and wanted.wants(record):
+                    yield record
+
+
+def tail(
+    n: int = 20,
+    path: Path | str | None = None,
+    since: datetime | None = None,
+    action: str | None = None,
+    sandbox: str | None = None,
+    *,
+    notebook: str | None = None,
+    severity: Severity = "info",
+) -> list[dict[str, Any]]:
+    """The last ``n`` records wanted, newest first."""
+    return list(islice(iter_newest(path, since, action, sandbox, notebook=notebook, severity=severity), max(0, n)))
+
+
+def last_seq(path: Path) -> int:
+    """The number of the last whole record of the log; 0 if it has none. For a writer, which holds the lock."""
+    for file in (path, *files.older(path)):
+        try:
+            stream = _opened(file)
+        except FileNotFoundError:
+            continue
+        with stream:
+            for line in _lines_backward(stream, os.fstat(stream.fileno()).st_size):
+                record = _parsed(line)
+                if record is not None and isinstance(record.get("seq"), int):
+                    return int(record["seq"])
+    return 0
+
+
+def _filter(
+    since: datetime | None, action: str | None, sandbox: str | None, notebook: str | None, severity: Severity
+) -> _Filter:
+    return _Filter("" if since is None else timestamp(since), action, sandbox, notebook, severity)
+
+
+def _opened(file: Path) -> IO[bytes]:
+    return open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0)
+
+
+def _snapshot(path: Path, stack: ExitStack) -> list[tuple[IO[bytes], int]]:
+    """The files of the log, newest first, opened while no writer can rotate them, and how far each is to be read."""
+    if not path.parent.is_dir():
+        return []
+    with ExitStack() as held:
+        lock = files.lock_path(path)
+        if lock.exists():
+            stream = held.enter_context(_opened(lock))
+            held.enter_context(files.locked(stream.fileno(), fcntl.LOCK_SH))
+        found = []
+        for file in (path, *files.older(path)):
+            if file.exists():
+                stream = stack.enter_context(_opened(file))
+                found.append((stream, os.fstat(stream.fileno()).st_size))
+        return found
+
+
+def _forward(stream: IO[bytes], size: int, wanted: _Filter) -> Iterator[dict[str, Any]]:
+    rest, at = b"", 0
+    while at < size:
+        block = os.pread(stream.fileno(), min(_BLOCK, size - at), at)
+        if not block:
+            break
+        at += len(block)
+        *lines, rest = (rest + block).split(b"\n")
+        rest = rest[: MAX_LINE + 1]  # longer than any record: keep enough to know that it isn't one
+        for line in lines:
+            record = _parsed(line)
+            if record is not None and wanted.wants(record):
+                yield record
+
+
+def _lines_backward(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """Whole lines from the end; what stands after the last newline is torn and left out."""
+    rest, at, first = b"", size, True
+    while at > 0:
+        start = max(0, at - _BLOCK)
+        block = os.pread(stream.fileno(), at - start, start)
+        at = start
+        head, *lines = (block + rest).split(b"\n")
+        if lines and first:
+            lines.pop()  # behind the last newline
+            first = False
+        yield from reversed(lines)
+        rest = head[-MAX_LINE - 1 :]
+    if rest and not first:
+        yield rest
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The record in a line; None for a torn or foreign one."""
+    if not line or len(line) > MAX_LINE:
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("action"), str) else None
