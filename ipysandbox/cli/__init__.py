@@ -1,0 +1,37 @@
+"""The command-line door: ``ipysandbox …``, also as ``jupyter sandbox …``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ipysandbox.errors import PolicyError, SandboxError
+
+from . import status
+from .parser import build
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status is returned."""
+    for stream in (sys.stdout, sys.stderr):
+        # Under LANG=C an "é" in an output is no reason to fail.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    args = build().parse_args(argv)
+    try:
+        return int(args.do(args))
+    except PolicyError as exc:
+        return complain(exc, status.USAGE)
+    except SandboxError as exc:
+        return complain(exc, status.NOT_STARTED)
+    except BrokenPipeError:
+        # Nobody reads any more. The interpreter's own flush at the end must not complain about it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return status.BROKEN_PIPE
+    except KeyboardInterrupt:
+        return status.INTERRUPTED
+
+
+def complain(error: SandboxError, code: int) -> int:
+    print(f"ipysandbox: {error}", file=sys.stderr)
+    return code

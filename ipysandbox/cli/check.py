@@ -1,0 +1,45 @@
+"""`ipysandbox check FILE…`: what the check would say, without running anything."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ipysandbox.check import check
+from ipysandbox.policy import resolve
+
+from . import status
+from .source import NotReadable, read
+
+
+def check_files(args: argparse.Namespace) -> int:
+    policy = resolve(args.policy, cwd=Path.cwd(), environ=os.environ).policy
+    worst, reports = status.OK, []
+    for path in args.files:
+        try:
+            source = read(path)
+        except NotReadable as exc:
+            print(f"ipysandbox: {exc}", file=sys.stderr)
+            worst = status.USAGE
+            continue
+        if source.problem:
+            found: dict[str, Any] = {"verdict": "refused", "findings": [], "problem": source.problem}
+            text = f"{source.problem}: refused"
+        else:
+            code = policy.code
+            report = check(
+                source.text, profile=code.profile, deny=code.deny, allow=code.allow, writable=policy.files.write
+            )
+            found, text = report.to_json(), report.render(source.name)
+        reports.append({"file": source.name, **found})
+        if found["verdict"] != "ok" and worst == status.OK:
+            worst = status.REFUSED
+        if not args.json:
+            print(text)
+    if args.json:
+        print(json.dumps(reports))
+    return worst

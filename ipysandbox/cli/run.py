@@ -1,0 +1,133 @@
+"""`ipysandbox run FILE`: one cell in a fresh sandbox, its streams on ours, its outcome as exit status."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from typing import Any
+
+from ipysandbox.display import changes_line, failure, one_line, without_colours
+from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
+from ipysandbox.sandbox import RunResult, Sandbox
+
+from . import status
+from .source import NotReadable, Source, read
+
+_NAME = "run"
+_STATUS = {
+    "ok": status.OK,
+    "error": status.FAILED,
+    "refused": status.REFUSED,
+    "limit": status.LIMIT,
+    "interrupted": status.INTERRUPTED,
+    "died": status.NOT_STARTED,
+}
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        source = read(args.file)
+    except NotReadable as exc:
+        _say(str(exc))
+        return status.USAGE
+    if source.problem:
+        return _not_text(source, validate=not args.no_validate)
+    limits = {"wall": _seconds(args.timeout), "cpu": _seconds(args.cpu), "memory": args.memory}
+    box = Sandbox(
+        args.policy,
+        name=_NAME,
+        validate=not args.no_validate,
+        project=os.getcwd(),
+        overrides={f"limits.{key}": value for key, value in limits.items() if value is not None},
+        notebook=None if args.file == "-" else os.path.abspath(args.file),
+        backend=args.backend,
+    )
+    with box:
+        result = box.run(
+            source.text,
+            validate=not args.no_validate,
+            on_output=None if args.json else _show,
+            want_value=False,
+        )
+    return _tell(result, args)
+
+
+def _seconds(text: str | None) -> str | None:
+    """The policy's spelling: a bare number is seconds."""
+    return f"{text}s" if text and text.strip()[-1:].isdigit() else text
+
+
+def _not_text(source: Source, *, validate: bool) -> int:
+    if not validate:
+        _say(source.problem)
+        return status.USAGE
+    _say(f"{source.problem}: refused by the check, nothing was run")
+    return status.REFUSED
+
+
+def _show(kind: str, content: dict[str, Any]) -> None:
+    """Outputs as a terminal can have them, as they come."""
+    if kind == "stream":
+        stream = sys.stderr if content.get("name") == "stderr" else sys.stdout
+        stream.write(str(content.get("text", "")))
+    elif kind in ("display_data", "execute_result", "update_display_data"):
+        stream = sys.stdout
+        text = content.get("data", {}).get("text/plain", "")
+        stream.write(f"{''.join(text)}\n")
+    else:
+        return
+    stream.flush()
+
+
+def _tell(result: RunResult, args: argparse.Namespace) -> int:
+    """Notes, then what went wrong: its last line is the last on stderr."""
+    error = failure(result, _NAME)
+    code = _STATUS[result.status]
+    if isinstance(error, PolicyError):
+        code = status.USAGE
+    if args.json:
+        print(json.dumps(_as_json(result, code)), flush=True)
+    if not args.quiet:
+        changes = changes_line(result.changes, result.changes_total)
+        for note in (*result.notices, *([changes] if changes else [])):
+            _say(one_line(note, 1000))
+    if error is not None:
+        _say_error(result, error)
+    return code
+
+
+def _say_error(result: RunResult, error: SandboxError) -> None:
+    if error.traceback:
+        text = "\n".join(error.traceback)
+        coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        print(text if coloured else without_colours(text), file=sys.stderr)
+    elif result.status == "refused":
+        print(error.message, file=sys.stderr)
+    elif isinstance(error, (PolicyError, NotAvailable)):
+        _say(str(error))
+    else:
+        _say(error.message)  # the hint speaks of the next cell, and there is none
+
+
+def _as_json(result: RunResult, code: int) -> dict[str, Any]:
+    return {
+        "exit_status": code,
+        "status": result.status,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "error": dataclasses.asdict(result.error) if result.error else None,
+        "limit": dataclasses.asdict(result.limit) if result.limit else None,
+        "usage": dict(result.usage),
+        "outputs": result.outputs,
+        "findings": [dict(finding) for finding in result.findings],
+        "notices": list(result.notices),
+        "changes": [dataclasses.asdict(change) for change in result.changes],
+        "changes_total": result.changes_total,
+    }
+
+
+def _say(text: str) -> None:
+    print(f"ipysandbox: {text}", file=sys.stderr)
