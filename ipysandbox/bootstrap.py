@@ -34,7 +34,8 @@ def import_path() -> list[str]:
         )
         return library and any(real == root or real.startswith(root + os.sep) for root in roots)
 
-    return [entry for entry in dict.fromkeys(sys.path) if os.path.isabs(entry) and belongs(entry)]
+    found = [entry for entry in dict.fromkeys(sys.path) if os.path.isabs(entry) and belongs(entry)]
+    return found if package in found else [*found, package]
 
 
 def command(code: str, arguments: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -343,6 +344,13 @@ def _died(collector: OutputCollector, text: str) -> RunResult:
     return RunResult("died", *streams, collector.finish(), error, None, {}, (), (), False, None, (), 0, _no_value)
 
 
+def _release(sockets: list[zmq.Socket[bytes]], context: zmq.Context[zmq.Socket[bytes]], pidfd: int) -> None:
+    for sock in sockets:
+        sock.close()
+    context.term()
+    os.close(pidfd)
+
+
 class _Connection:
     """The client's end of the relay: three sockets and one request at a time."""
 
@@ -368,15 +376,9 @@ class _Connection:
         for sock in self._sockets.values():
             self._poller.register(sock, zmq.POLLIN)
         self._poller.register(self._supervisor, zmq.POLLIN)
+        #: Also when the Sandbox is dropped without having been closed.
+        self.close = weakref.finalize(self, _release, list(self._sockets.values()), self._context, self._supervisor)
         self._until_welcome()
-
-    def close(self) -> None:
-        for sock in self._sockets.values():
-            sock.close()
-        self._context.term()
-        if self._supervisor >= 0:
-            os.close(self._supervisor)
-            self._supervisor = -1
 
     def _until_welcome(self) -> None:
         while True:

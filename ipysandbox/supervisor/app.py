@@ -89,6 +89,8 @@ class Supervisor:
             except BaseException:
                 await managed.close()
                 raise
+            if running is not None:
+                managed.notices += running.notices  # what nobody was told yet
             self.sandboxes[name] = managed
             if effective.notices:
                 self.audit.record("policy.notice", sandbox=name, details={"notices": list(effective.notices)})

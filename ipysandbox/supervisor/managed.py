@@ -13,7 +13,7 @@ from typing import Any
 from ipysandbox.audit import AuditLog
 from ipysandbox.backends.base import Backend, Change, Instance, StartRequest, Usage
 from ipysandbox.check import check
-from ipysandbox.errors import NotAvailable, SandboxError, StartError
+from ipysandbox.errors import PolicyError, SandboxError, StartError
 from ipysandbox.output import Cleaner
 from ipysandbox.policy import Effective, compile_patterns
 from ipysandbox.policy.model import Limits
@@ -93,7 +93,8 @@ class Managed:
         self.cell: Cell | None = None
         self.last: dict[str, Any] | None = None
         self._count = 0
-        self._notices: list[str] = []
+        #: One line each, for the next cell's reply.
+        self.notices: list[str] = []
         self._queue: asyncio.Queue[Message] = asyncio.Queue()
         self._cells = asyncio.ensure_future(self._run_cells())
         self._watch = asyncio.ensure_future(self._watch_limits())
@@ -213,8 +214,10 @@ class Managed:
             message = await self._queue.get()
             try:
                 await self._run_cell(message)
+            except PolicyError as exc:  # an option of this cell; the sandbox is as it was
+                await self._answer(message, "refused", error=(type(exc).__name__, str(exc)))
             except SandboxError as exc:
-                await self._answer(message, "died", error=(type(exc).__name__, str(exc)))
+                await self._answer(message, "died", error=(type(exc).__name__, str(exc)), alive=False)
 
     async def _run_cell(self, message: Message) -> None:
         source = message.content.get("code")
@@ -248,7 +251,7 @@ class Managed:
             if self.instance is not None:
                 await self._end_instance("ended")
             await self.start()
-            self._notices.append("This cell ran in a new sandbox: the variables of the one before it are lost.")
+            self.notices.append("This cell ran in a new sandbox: the variables of the one before it are lost.")
         cell = Cell(message, self._count, effective.policy.limits)
         assert self.instance is not None
         instance = self.instance
@@ -337,10 +340,10 @@ class Managed:
             }
             if status in ("refused", "died"):
                 await self.relay.publish("error", {k: content[k] for k in ("ename", "evalue", "traceback")}, request)
-        self._notices += self.cleaner.notes
+        self.notices += self.cleaner.notes
         self.cleaner.notes.clear()
         if self.relay.dropped:
-            self._notices.append(f"{self.relay.dropped} malformed or unasked messages from the sandbox were dropped.")
+            self.notices.append(f"{self.relay.dropped} malformed or unasked messages from the sandbox were dropped.")
             self.relay.dropped = 0
         outcome = {
             "status": status,
@@ -348,12 +351,12 @@ class Managed:
             "limit": cell.hit.to_json() if cell and cell.hit else None,
             "usage": self._cell_usage(cell) if cell else {},
             "findings": findings or [],
-            "notices": [*dict.fromkeys(self._notices)][:50],
+            "notices": [*dict.fromkeys(self.notices)][:50],
             "state_kept": alive,
             "changes": [asdict(change) for change in self._changes[:200]],
             "changes_total": len(self._changes),
         }
-        self._notices.clear()
+        self.notices.clear()
         self.last = {k: outcome[k] for k in ("status", "number", "limit", "usage")}
         self._record("cell.result", number=self._count, status=status, usage=outcome["usage"])
         await self.relay.reply(request, content, metadata={"ipysandbox": outcome})
@@ -384,7 +387,7 @@ class Managed:
         )
         if removed:
             shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
-            self._notices.append(f"Removed from writable folders: {shown}.")
+            self.notices.append(f"Removed from writable folders: {shown}.")
             self._record("files.swept", severity="warning", removed=removed[:100])
 
     # -- what the relay tells
@@ -438,7 +441,7 @@ class Managed:
             if hit is None:
                 continue
             if cell is None:
-                self._notices.append(f"Between cells the sandbox went over its {hit.text}")
+                self.notices.append(f"Between cells the sandbox went over its {hit.text}")
                 self._record("limit.hit", severity="warning", limit=hit.name, value=hit.value, observed=hit.observed)
                 await instance.kill()
             else:
@@ -519,7 +522,3 @@ def _weight(content: dict[str, Any]) -> int:
                 total += sum(len(v) for v in value if isinstance(v, str)) + 8 * len(value)
                 level += [v for v in value if isinstance(v, dict)]
     return total
-
-
-def not_in_this_version(what: str) -> NotAvailable:
-    return NotAvailable(f"{what} is not available in this version")

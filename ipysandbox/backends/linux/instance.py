@@ -160,7 +160,7 @@ class LinuxInstance(Instance):
         # Pid 1 takes its whole namespace with it, and no process of a sandbox can leave that.
         self._signal(signal.SIGKILL)
         if not self.pid:
-            self._report.close()
+            self._finish()  # it never said that it exists; its monitor was ended by the caller
         await asyncio.wait_for(self._ended.wait(), 10)
 
     def measure(self) -> Usage:
