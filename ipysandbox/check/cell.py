@@ -6,8 +6,8 @@ import ast
 import re
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,15 +16,16 @@ from IPython.core.inputtransformer2 import TRANSFORM_LOOP_LIMIT, TransformerMana
 Locate = Callable[[int, int], tuple[int, int]]
 """(line from 1, column from 0) of a text → (line from 1, column from 0) of the cell as it was written."""
 
-TRANSFORM_BUDGET = 1_000_000
+TRANSFORM_BUDGET = 200_000
 """Characters that may be tokenised for one cell. IPython tokenises the whole cell again for each magic in it, at about
-0.5 MB/s, so 500 magics in a large cell would keep the check busy for minutes."""
+0.2 MB/s, so 500 magics in a large cell would keep the check busy for minutes. Those on a line of their own don't count."""
 
 # Where IPython's splitlines() sees a line end and Python's parser does not: only there can IPython's reading of valid
 # Python differ from Python's own.
 _ODD_LINE_ENDS = re.compile(r"[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
 
 _MAGIC_LINE = re.compile(r"\s*[!%?,;/]|[^#'\"]*=\s*[!%]|.*\?\s*$")
+_MAGIC_SIGNS = re.compile(r"[!%?]|^[ \t\x0c]*[,;/]", re.MULTILINE)
 
 
 class TooCostly(Exception):
@@ -42,11 +43,12 @@ class PythonText:
 
 @dataclass(frozen=True)
 class CellMagic:
-    """A cell whose first line is ``%%name line``; ``locate`` takes places of ``body``."""
+    """A cell whose first line, at ``place``, is ``%%name line``; ``locate`` takes places of ``body``."""
 
     name: str
     line: str
     body: str
+    place: tuple[int, int]
     locate: Locate
 
 
@@ -105,8 +107,8 @@ def _ends_line(piece: str) -> bool:
     return piece.endswith(("\n", "\r"))
 
 
-def read_cell(text: str, locate: Locate) -> PythonText | CellMagic:
-    """The Python of ``text`` after IPython's transformation, or its cell magic.
+def read_cell(source: str, locate: Locate) -> PythonText | CellMagic:
+    """The Python of ``source`` after IPython's transformation, or its cell magic.
 
     :raises SyntaxError: with ``lineno`` and ``offset`` (both from 1) already those of the cell as it was written.
     :raises TooCostly: see ``TRANSFORM_BUDGET``.
@@ -114,7 +116,7 @@ def read_cell(text: str, locate: Locate) -> PythonText | CellMagic:
     """
     manager = TransformerManager()  # type: ignore[no-untyped-call]
     cleanups: Sequence[Callable[[list[str]], list[str]]] = manager.cleanup_transforms  # type: ignore[assignment]
-    before = (text if text.endswith("\n") else text + "\n").splitlines(keepends=True)
+    before = (source if source.endswith("\n") else source + "\n").splitlines(keepends=True)
     lines, origin = before, list(range(len(before)))
     for cleanup in cleanups:
         cleaned = cleanup(lines)
@@ -127,14 +129,19 @@ def read_cell(text: str, locate: Locate) -> PythonText | CellMagic:
     joined = "".join(lines)
     if not _ODD_LINE_ENDS.search(joined):
         # Valid Python holds no magics, and the transformation leaves it alone.
-        with suppress(SyntaxError):
+        try:
             return _parsed(joined, _through(LineMap(before, lines, origin), locate))
-        quick = _transform_by_line(manager, lines)
-        if quick is not None:
-            changed, tree = quick
-            return PythonText("".join(changed), tree, _through(LineMap(before, changed, origin), locate))
+        except SyntaxError:
+            if not _MAGIC_SIGNS.search(joined):
+                raise
+        with suppress(SyntaxError):
+            quick = _transform_by_line(manager, lines, origin)
+            if quick is not None:
+                text, places, tree = quick
+                return PythonText("".join(text), tree, _through(LineMap(before, text, places), locate))
     try:
-        lines, origin = _transform(manager, lines, origin)
+        with _quiet():  # IPython warns of lines that end in none of the usual ways
+            lines, origin = _transform(manager, lines, origin)
     except SyntaxError as error:  # the tokeniser's, for indentation that can't be
         raise _located(error, _through(LineMap(before, lines, origin), locate)) from None
     return _parsed("".join(lines), _through(LineMap(before, lines, origin), locate))
@@ -142,9 +149,15 @@ def read_cell(text: str, locate: Locate) -> PythonText | CellMagic:
 
 def parse(text: str) -> ast.Module:
     """``ast.parse`` without the warnings about the escapes in somebody else's strings."""
+    with _quiet():
+        return ast.parse(text)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(text)
+        yield
 
 
 def _parsed(text: str, locate: Locate) -> PythonText:
@@ -174,40 +187,46 @@ def _cell_magic(before: list[str], lines: list[str], origin: list[int], locate: 
             return whole(number + 1, column)
         return whole(number, column + len(first) if number == 1 else column)
 
-    return CellMagic(name, line, "".join(lines[1:]), body_place)
+    return CellMagic(name, line, "".join(lines[1:]), whole(1, 0), body_place)
 
 
-def _transform_by_line(manager: TransformerManager, lines: list[str]) -> tuple[list[str], ast.Module] | None:
-    """The transformed lines and their tree, where every magic stands on a line of its own; None where that isn't sure.
+def _transform_by_line(
+    manager: TransformerManager, lines: list[str], origin: list[int]
+) -> tuple[list[str], list[int], ast.Module] | None:
+    """What ``_transform`` gives, and the tree of it, where every magic begins a line of its own; None if not sure.
 
     IPython looks for one magic at a time and tokenises the whole cell for each. Here each line that may be one is
     transformed alone. The result is IPython's own if it parses and a statement begins at every line that was replaced:
     up to the first of them the text is the original, so its tokeniser sees a statement begin there too, and so on.
     """
-    candidates = [index for index, line in enumerate(lines) if _MAGIC_LINE.match(line)]
-    if not candidates or len(candidates) > TRANSFORM_LOOP_LIMIT:
+    text: list[str] = []
+    places: list[int] = []
+    replaced: list[int] = []
+    index = 0
+    while index < len(lines):
+        end = index + 1
+        if _MAGIC_LINE.match(lines[index]):
+            while lines[end - 1].endswith("\\\n") and end < len(lines):
+                end += 1
+            changed = manager.do_token_transforms(lines[index:end])  # type: ignore[no-untyped-call]
+            if len(changed) != 1:
+                return None
+            if changed[0] != lines[index]:
+                replaced.append(len(text))
+                if len(replaced) > TRANSFORM_LOOP_LIMIT:
+                    return None
+            text += changed
+        else:
+            text.append(lines[index])
+        places.append(origin[index])
+        index = end
+    if not replaced:
         return None
-    text = list(lines)
-    for index in candidates:
-        if lines[index].endswith("\\\n"):
-            return None
-        try:
-            changed = manager.do_token_transforms([lines[index]])  # type: ignore[no-untyped-call]
-        except SyntaxError:
-            return None
-        if len(changed) != 1:
-            return None
-        text[index] = changed[0]
-    try:
-        tree = parse("".join(text))
-    except SyntaxError:
-        return None
+    tree = parse("".join(text))
     begins = _statement_starts(tree)
-    for index in candidates:
-        indent = len(text[index]) - len(text[index].lstrip())
-        if text[index] != lines[index] and (index + 1, indent) not in begins:
-            return None
-    return text, tree
+    if all((index + 1, len(text[index]) - len(text[index].lstrip())) in begins for index in replaced):
+        return text, places, tree
+    return None
 
 
 def _statement_starts(tree: ast.Module) -> set[tuple[int, int]]:

@@ -100,7 +100,8 @@ class _Check:
             self.add("nesting", locate(1, 0), "")
         else:
             if isinstance(read, CellMagic):
-                self.magic(read.name, read.line, read.body, locate, level, read.locate)
+                place = read.place
+                self.magic(read.name, read.line, read.body, lambda *_: place, level, read.locate)
             elif isinstance(read, PythonText):
                 self.tree(read, level)
 
