@@ -22,8 +22,7 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     # Imported here: Jupyter imports this module already to list the extensions that it has.
     from ipysandbox.server.handlers import handlers
     from ipysandbox.server.supervisors import Supervisors
-    from ipysandbox.supervisor.client import discover
 
     application: Application = serverapp.web_app
-    application.add_handlers(".*$", handlers(application.settings["base_url"], Supervisors(discover)))
+    application.add_handlers(".*$", handlers(application.settings["base_url"], Supervisors()))
     serverapp.log.info("ipysandbox: the panel's server extension is loaded")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
-from typing import Any, Protocol, TypeVar
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-from ipysandbox.errors import SandboxError
+from ipysandbox.errors import SandboxDied, SandboxError
 from ipysandbox.server import bounded
+from ipysandbox.supervisor import runtime
+from ipysandbox.supervisor.client import ControlClient
 
 # A supervisor answers in milliseconds; one that needs this long is stopped or swamped. The panel asks every second.
 STATE_TIMEOUT = 2.0
@@ -18,18 +21,11 @@ STATE_TIMEOUT = 2.0
 ACTION_TIMEOUT = 15.0
 MAX_SUPERVISORS = 100
 
+LAST_RESORT = "If that lasts, restart the kernel of its notebook: that ends it with all its sandboxes."
+
 ACTIONS = ("interrupt", "kill", "restart")
 
 T = TypeVar("T")
-
-
-class Client(Protocol):
-    """What is used of `ipysandbox.supervisor.client.ControlClient`: one blocking request over its unix socket."""
-
-    def request(self, method: str, path: str, body: Any = None) -> Any: ...
-
-
-Discover = Callable[[], Sequence[tuple[Client, Mapping[str, Any]]]]
 
 
 class Refused(Exception):
@@ -44,8 +40,7 @@ class Refused(Exception):
 class Supervisors:
     """All supervisors of this user, found anew for each request, since they come and go with their notebooks."""
 
-    def __init__(self, discover: Discover) -> None:
-        self._discover = discover
+    def __init__(self) -> None:
         # Two pools: questions that wait for silent supervisors must not keep a kill waiting.
         self._questions = ThreadPoolExecutor(8, thread_name_prefix="ipysandbox-state")
         self._actions = ThreadPoolExecutor(4, thread_name_prefix="ipysandbox-action")
@@ -56,8 +51,8 @@ class Supervisors:
 
         Raises Refused when they can't even be looked for.
         """
-        found = await self._find()
-        answers = await asyncio.gather(*(self._state_of(name, client) for name, client in found.items()))
+        folders = await self._folders()
+        answers = await asyncio.gather(*(self._state_of(folder) for folder in folders))
         return {"supervisors": [answer for answer in answers if answer is not None]}
 
     async def act(self, supervisor: str, sandbox: str, action: str) -> None:
@@ -65,52 +60,46 @@ class Supervisors:
 
         Raises Refused when there is no such supervisor (404), when it refuses (409) or doesn't answer (504).
         """
-        client = (await self._find()).get(supervisor)
-        if client is None:
+        folder = next((folder for folder in await self._folders() if folder.name == supervisor), None)
+        if folder is None:
             raise Refused(404, "This sandbox's supervisor has ended, and the sandbox with it.")
         path = f"/sandboxes/{quote(sandbox, safe='')}/{action}"
-        loop = asyncio.get_running_loop()
-        asked = loop.run_in_executor(self._actions, client.request, "POST", path)
+
+        def ask() -> None:
+            ControlClient(folder).request("POST", path, timeout=ACTION_TIMEOUT)
+
         try:
-            await asyncio.wait_for(asked, ACTION_TIMEOUT)
+            await asyncio.get_running_loop().run_in_executor(self._actions, ask)
+        except SandboxDied as error:
+            raise Refused(504, f"{bounded.text(error.message, 1000)}. {LAST_RESORT}") from error
         except SandboxError as error:
             raise Refused(409, bounded.text(error.message, 1000)) from error
-        except asyncio.TimeoutError as error:
-            raise Refused(
-                504,
-                f"The supervisor did not confirm the {action} within {ACTION_TIMEOUT:.0f} s. "
-                "Restarting the notebook's own kernel ends it with all its sandboxes.",
-            ) from error
-        except (OSError, HTTPException, ValueError) as error:
-            raise Refused(502, f"The supervisor could not be asked: {bounded.text(str(error))}") from error
 
-    async def _find(self) -> dict[str, Client]:
+    async def _folders(self) -> list[Path]:
+        def found() -> list[Path]:
+            return list(islice(runtime.folders(), MAX_SUPERVISORS))
+
         try:
-            found = await asyncio.wait_for(self._shared("discover", self._discover), STATE_TIMEOUT)
+            return await asyncio.wait_for(self._shared("folders", found), STATE_TIMEOUT)
         except asyncio.TimeoutError as error:
             raise Refused(504, f"Reading the runtime directory took longer than {STATE_TIMEOUT:.0f} s.") from error
-        except (SandboxError, OSError) as error:
-            raise Refused(503, f"The runtime directory can't be read: {bounded.text(str(error), 1000)}") from error
-        return {str(info["id"]): client for client, info in found[:MAX_SUPERVISORS]}
 
-    async def _state_of(self, name: str, client: Client) -> dict[str, Any] | None:
+    async def _state_of(self, folder: Path) -> dict[str, Any] | None:
         try:
-            said = await asyncio.wait_for(
-                self._shared(f"state {name}", lambda: client.request("GET", "/state")), STATE_TIMEOUT
-            )
-        except (ConnectionError, FileNotFoundError):
-            return None  # It ended after it was found.
+            # The socket's own time-out is for each read: this one is for the whole answer.
+            said = await asyncio.wait_for(self._shared(str(folder), lambda: _ask_state(folder)), 2 * STATE_TIMEOUT)
         except asyncio.TimeoutError:
-            return _silent(name, f"did not answer within {STATE_TIMEOUT:.0f} s")
-        except (SandboxError, OSError, HTTPException, ValueError) as error:
-            return _silent(name, f"could not be asked: {bounded.text(str(error))}")
+            return _silent(folder, f"did not finish its answer within {2 * STATE_TIMEOUT:.0f} s")
+        except SandboxError as error:
+            return _silent(folder, f"could not be asked: {bounded.text(error.message)}")
+        if said is None:
+            return None
         if not isinstance(said, Mapping):
-            return _silent(name, "gave an answer that this version does not understand")
+            return _silent(folder, "gave an answer that this version does not understand")
         return {
-            "id": name,
+            "id": folder.name,
             "pid": bounded.number(said.get("pid")),
             "host_pid": bounded.number(said.get("host_pid")),
-            "notebook": bounded.text(said.get("notebook")) or None,
             "error": None,
             "sandboxes": bounded.sandboxes(said.get("sandboxes")),
         }
@@ -134,9 +123,18 @@ class Supervisors:
             done.exception()  # Whoever waited has got it, or has given up; asyncio need not log it as lost.
 
 
-def _silent(name: str, why: str) -> dict[str, Any]:
-    message = (
-        f"The supervisor {bounded.text(name)} {why}; its sandboxes are not shown. "
-        "If that lasts, restart the kernel of its notebook: that ends it with all its sandboxes."
-    )
-    return {"id": name, "pid": None, "host_pid": None, "notebook": None, "error": message, "sandboxes": []}
+def _ask_state(folder: Path) -> Any:
+    """The state; None for a supervisor that is only starting, or has ended meanwhile: neither is a problem to show."""
+    if not (folder / "ctl.sock").exists():
+        return None
+    try:
+        return ControlClient(folder).request("GET", "/state", timeout=STATE_TIMEOUT)
+    except SandboxDied:
+        if folder in runtime.folders():
+            raise
+        return None
+
+
+def _silent(folder: Path, why: str) -> dict[str, Any]:
+    message = f"The supervisor {bounded.text(folder.name)} {why}. Its sandboxes are not shown. {LAST_RESORT}"
+    return {"id": folder.name, "pid": None, "host_pid": None, "error": message, "sandboxes": []}

@@ -4,11 +4,10 @@ import { ServerConnection } from '@jupyterlab/services';
 
 import type { Action, Api, Sandbox, Snapshot } from './tokens';
 
-/** The answer to GET ipysandbox/state; ipysandbox/server/state.py bounds every value in it. */
+/** The answer to GET ipysandbox/state; ipysandbox/server/bounded.py bounds every value in it. */
 interface StateAnswer {
   supervisors: {
     id: string;
-    notebook: string | null;
     error: string | null;
     sandboxes: Omit<Sandbox, 'supervisor'>[];
   }[];
@@ -26,11 +25,7 @@ export class ServerApi implements Api {
         problems.push(supervisor.error);
       }
       for (const sandbox of supervisor.sandboxes) {
-        sandboxes.push({
-          ...sandbox,
-          supervisor: supervisor.id,
-          notebook: sandbox.notebook ?? supervisor.notebook
-        });
+        sandboxes.push({ ...sandbox, supervisor: supervisor.id });
       }
     }
     return { sandboxes, problems };

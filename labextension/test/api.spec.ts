@@ -19,21 +19,21 @@ function server(status: number, body: string): { api: ServerApi; requests: Reque
   return { api: new ServerApi(settings), requests };
 }
 
-it('joins what several supervisors run, with the notebook that a sandbox belongs to', async () => {
-  const plain: Partial<Sandbox> = sandbox({ notebook: null });
+it('joins what several supervisors run, and what could not be asked', async () => {
+  const plain: Partial<Sandbox> = sandbox();
   delete plain.supervisor;
   const { api } = server(
     200,
     JSON.stringify({
       supervisors: [
-        { id: 'a', notebook: 'a.ipynb', error: null, sandboxes: [plain] },
-        { id: 'b', notebook: null, error: 'b did not answer', sandboxes: [] }
+        { id: 'a', error: null, sandboxes: [plain] },
+        { id: 'b', error: 'b did not answer', sandboxes: [] }
       ]
     })
   );
   const { sandboxes, problems } = await api.snapshot();
-  expect(sandboxes.map(box => [box.supervisor, box.name, box.notebook])).toEqual([
-    ['a', 'main', 'a.ipynb']
+  expect(sandboxes.map(box => [box.supervisor, box.name, box.state])).toEqual([
+    ['a', 'main', 'busy']
   ]);
   expect(problems).toEqual(['b did not answer']);
 });

@@ -96,6 +96,9 @@ export function Card({ sandbox, pending, trans, onAction }: CardProps): React.JS
           className="jp-mod-styled"
           disabled={pending || state !== 'busy'}
           aria-label={trans.__('Interrupt the cell that runs in %1', name)}
+          title={trans.__(
+            'Stops the running cell. A cell that does not stop within a few seconds is killed with its sandbox, and its variables are lost.'
+          )}
           onClick={() => {
             onAction('interrupt');
           }}

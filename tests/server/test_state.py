@@ -1,0 +1,114 @@
+"""What the panel is told: everything that runs, nothing unbounded, and never less because one supervisor is silent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+BOX = {
+    "name": "main",
+    "state": "busy",
+    "backend": "linux",
+    "notebook": "analysis.ipynb",
+    "cell": {"number": 3, "elapsed": 1.5},
+    "usage": {"cpu": 1.2, "memory": 1000, "memory_peak": 2000, "processes": 2, "disk": 0, "files": 1, "output": 5},
+    "limits": {"cpu": 300.0, "wall": 600.0, "memory": 4 << 30, "disk": 1 << 30, "processes": 256, "output": 32 << 20},
+    "guarantees": {"network": ["network namespace", "landlock"]},
+}
+
+
+async def state(jp_fetch: Any, root: Path) -> list[dict[str, Any]]:
+    """What is told of the supervisors of this test; the person who runs it may have others, below /tmp."""
+    response = await jp_fetch("ipysandbox", "state")
+    assert response.headers["Content-Type"].startswith("application/json")
+    assert response.headers["Cache-Control"] == "no-store"
+    supervisors: list[dict[str, Any]] = json.loads(response.body)["supervisors"]
+    return [one for one in supervisors if (root / one["id"]).exists()]
+
+
+async def test_no_supervisor_is_an_empty_list(jp_fetch, runtime_root):
+    assert await state(jp_fetch, runtime_root) == []
+
+
+async def test_sandboxes_of_all_notebooks_are_there(jp_fetch, runtime_root, supervisor):
+    supervisor("aaaaaaaaaaaa", sandboxes=[BOX])
+    supervisor("bbbbbbbbbbbb", sandboxes=[{**BOX, "name": "other", "state": "idle", "cell": None}])
+    first, second = await state(jp_fetch, runtime_root)
+    assert first == {"id": "aaaaaaaaaaaa", "pid": 7, "host_pid": 6, "error": None, "sandboxes": [BOX]}
+    assert [box["name"] for box in second["sandboxes"]] == ["other"]
+
+
+async def test_a_silent_supervisor_is_named_and_hides_no_other(jp_fetch, runtime_root, supervisor):
+    supervisor("aaaaaaaaaaaa").silent.set()
+    supervisor("bbbbbbbbbbbb", sandboxes=[BOX])
+    silent, well = await state(jp_fetch, runtime_root)
+    assert "aaaaaaaaaaaa" in silent["error"]
+    assert "restart the kernel" in silent["error"]
+    assert [box["name"] for box in well["sandboxes"]] == ["main"]
+
+
+async def test_many_panels_ask_a_silent_supervisor_once(jp_fetch, runtime_root, supervisor):
+    hung = supervisor()
+    hung.silent.set()
+    start = time.monotonic()
+    await asyncio.gather(*(state(jp_fetch, runtime_root) for _ in range(10)))
+    assert hung.requests == [("GET", "/state")]
+    assert time.monotonic() - start < 8, "the panels waited for one another"
+
+
+async def test_a_supervisor_that_is_only_starting_is_no_problem(jp_fetch, runtime_root, supervisor):
+    starting = supervisor()
+    (starting.folder / "ctl.sock").unlink()
+    assert await state(jp_fetch, runtime_root) == []
+
+
+async def test_a_killed_supervisor_is_not_shown(jp_fetch, runtime_root, supervisor):
+    killed = supervisor(sandboxes=[BOX])
+    killed.lock.close()
+    assert await state(jp_fetch, runtime_root) == []
+
+
+async def test_an_answer_that_is_no_state_is_a_problem_not_a_crash(jp_fetch, runtime_root, supervisor):
+    supervisor().state = ["?"]
+    [odd] = await state(jp_fetch, runtime_root)
+    assert "does not understand" in odd["error"]
+
+
+async def test_hostile_values_arrive_bounded_or_not_at_all(jp_fetch, runtime_root, supervisor):
+    supervisor(
+        pid="7; rm",
+        sandboxes=[
+            {
+                **BOX,
+                "name": "x" * 1_000_000,
+                "state": "<b>",
+                "backend": {"a": 1},
+                "notebook": "a\u202egpj.ipynb\x1b[2J",
+                "cell": [],
+                "usage": {"cpu": float("inf"), "memory": -5, "processes": 10**400, "disk": True, "evil": 1},
+                "limits": "none",
+                "guarantees": {f"g{n}": ["l" * 999] * 99 for n in range(99)},
+                "extra": "x" * 1_000_000,
+            },
+            "not a sandbox",
+            *[{**BOX, "name": f"n{n}"} for n in range(500)],
+        ],
+    )
+    response = await jp_fetch("ipysandbox", "state")
+    assert len(response.body) < 500_000
+    [one] = [one for one in json.loads(response.body)["supervisors"] if (runtime_root / one["id"]).exists()]
+    assert one["pid"] is None
+    assert len(one["sandboxes"]) <= 100
+    box = one["sandboxes"][0]
+    assert len(box["name"]) == 200
+    assert box["state"] == "unknown"
+    assert box["backend"] == ""
+    assert box["notebook"] == "a\ufffdgpj.ipynb\ufffd[2J"
+    assert box["cell"] is None
+    assert box["usage"] == {"memory": 0.0, "processes": 2.0**53}
+    assert box["limits"] == {}
+    assert len(box["guarantees"]) <= 32
+    assert "extra" not in box
