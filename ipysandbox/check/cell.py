@@ -18,7 +18,8 @@ Locate = Callable[[int, int], tuple[int, int]]
 
 TRANSFORM_BUDGET = 200_000
 """Characters that may be tokenised for one cell. IPython tokenises the whole cell again for each magic in it, at about
-0.2 MB/s, so 500 magics in a large cell would keep the check busy for minutes. Those on a line of their own don't count."""
+0.2 MB/s, so 500 magics in a large cell would keep the check busy for minutes. Magics on lines of their own, which are
+nearly all, cost none of it."""
 
 # Where IPython's splitlines() sees a line end and Python's parser does not: only there can IPython's reading of valid
 # Python differ from Python's own.
@@ -76,9 +77,9 @@ class LineMap:
     def _piece_at(self, line: int, column: int) -> tuple[int, int]:
         """The piece of the transformed text, and the column in it, of a place counted in Python's lines."""
         starts = self._starts_after
-        if not 0 < line <= len(starts):
+        index = starts[line - 1] if 0 < line <= len(starts) else len(self._after)
+        if index >= len(self._after):  # Python places an unexpected end behind the last line
             return len(self._after), 0
-        index = starts[line - 1]
         while column >= len(self._after[index]) and not _ends_line(self._after[index]) and index + 1 < len(self._after):
             column -= len(self._after[index])
             index += 1
