@@ -54,24 +54,22 @@ def _load(store: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         raise _unusable(store, os.strerror(error.errno or 0), "make it readable, or delete it") from None
+    status = os.fstat(descriptor)
+    if sys.platform != "win32" and (
+        not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022
+    ):
+        os.close(descriptor)
+        raise _unusable(store, "others could have written it", f"check what it holds, then: chmod 600 {store}")
     with os.fdopen(descriptor, "rb") as file:
-        _require_private(store, os.fstat(descriptor))
         raw = file.read()
     try:
         data: Any = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = None
     entries = data.get("trusted") if isinstance(data, dict) and data.get("version") == _VERSION else None
     if not isinstance(entries, dict) or not all(isinstance(digest, str) for digest in entries.values()):
         raise _unusable(store, "not what this version writes", "delete it, and approve your projects again")
     return entries
-
-
-def _require_private(store: Path, status: os.stat_result) -> None:
-    if sys.platform == "win32":
-        return
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise _unusable(store, "others could have written it", f"check what it holds, then: chmod 600 {store}")
 
 
 def _save(store: Path, entries: dict[str, str]) -> None:

@@ -276,6 +276,7 @@ _ASSIGNED = re.compile(
     r"(?i)(?:password|passwd|pwd|secret|token|api_?key|accountkey|sharedaccesskey)\s*[=:]\s*[^\s;&]{3,}"
 )
 _AUTHORIZATION = re.compile(r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9+/=._~-]{12,}")
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _SEPARATORS = re.compile(r"[\s,;:=\"'&?@()<>|]+")
 # A value of this length is a document, not a setting; whatever is in it can't be judged.
 MAX_VALUE = 32_768
@@ -326,6 +327,9 @@ def secret_format(value: str) -> str | None:
 
 
 def _is_random(word: str) -> bool:
+    # Identifiers of this form name GPUs, runs and data sets far more often than they open anything.
+    if _UUID.fullmatch(word):
+        return False
     # The parts of a path are judged one by one; base64 has "/" too but doesn't begin with it.
     if "/" in word:
         if any(_is_random(part) for part in word.split("/")):

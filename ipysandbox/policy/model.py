@@ -120,6 +120,9 @@ class Policy:
             limits[name] = format_duration(limits[name])
         for name in ("memory", "disk", "output"):
             limits[name] = format_size(limits[name])
+        # TOML has no null: a key that isn't set isn't there.
+        mapping["data"] = {name: value for name, value in mapping["data"].items() if value is not None}
+        mapping["credentials"] = dict.fromkeys(self.credentials)
         return mapping
 
 

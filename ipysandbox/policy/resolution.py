@@ -22,7 +22,7 @@ from .names import PROTECTED
 from .paths import Places, without_inner
 from .patterns import compile_patterns
 from .profiles import PROFILES, STRICT, nearest, unknown
-from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, read_options, read_table
+from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, read_object, read_options, read_table
 from .source import Document, read_required
 from .units import BadValue, quoted
 
@@ -113,8 +113,9 @@ class _Resolution:
         self, given: str | Path | Mapping[str, Any] | Policy | None, *, skip: Path | None = None
     ) -> list[_Layer]:
         if isinstance(given, Policy):
-            self._start(given, ARGUMENT)
-            first_error(read_table(given.to_mapping(), ARGUMENT)[1])
+            base, problems = read_object(given, ARGUMENT)
+            first_error(problems)
+            self._start(base, ARGUMENT)
             return []
         name, file = self._name_or_file(given)
         base = PROFILES[name]

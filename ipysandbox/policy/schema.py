@@ -11,6 +11,7 @@ from typing import Any
 
 from ipysandbox.errors import PolicyError
 
+from .model import Policy
 from .profiles import nearest, unknown
 from .source import Document, KeyPath
 from .units import BadValue, format_duration, format_size, parse_duration, parse_size, quoted, type_name
@@ -192,6 +193,10 @@ FIELDS: Mapping[str, Field] = {
     "data.source_path": Field(_one_path, INNER_PATH),
     "backend": _choices(LATER, "linux", "docker", built=("linux",)),
 }
+_BASE_UNITS = {
+    **dict.fromkeys(("limits.cpu", "limits.wall"), "s"),
+    **dict.fromkeys(("limits.memory", "limits.disk", "limits.output"), "B"),
+}
 TABLES = ("limits", "files", "network", "credentials", "code", "output", "environment", "data", "limits.gpu")
 _CREDENTIAL_KEYS = ("source", "hosts", "inject")
 _NOT_BUILT = "not available in this version"
@@ -241,6 +246,31 @@ def read_options(options: Mapping[str, object], label: str) -> tuple[Wishes, lis
     return Wishes(reader.values, label), reader.problems
 
 
+def read_object(policy: Policy, label: str) -> tuple[Policy, list[Problem]]:
+    """The same for a ``Policy`` that somebody put together; texts with units are read there as well."""
+    plain = Policy()
+    sections = [f.name for f in dataclasses.fields(Policy) if dataclasses.is_dataclass(plain.get(f.name))]
+    for name in (*sections, "limits.gpu"):
+        kind = type(plain.get(name))
+        if type(policy.get(name)) is not kind:
+            hint = f"write {kind.__name__}(...), or give the whole policy as a mapping shaped like the file"
+            message = f"must be {kind.__name__}, not {type_name(policy.get(name))}"
+            return policy, [Problem(name, message, hint, label)]
+    options = {}
+    for key in FIELDS:
+        value = policy.get(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = f"{value!r}{_BASE_UNITS[key]}" if key in _BASE_UNITS else value
+        if key != "data.source_path" or value is not None:
+            options[key] = value
+    wishes, problems = read_options(options, label)
+    if policy.credentials:
+        problems.append(Problem("credentials", _NOT_BUILT, "leave them out", label))
+    for key, value in wishes.values.items():
+        policy = policy.with_value(key, value)
+    return policy, problems
+
+
 class _Reader:
     def __init__(self, label: str, document: Document | None, credentials_ok: bool) -> None:
         self.label, self.document, self.credentials_ok = label, document, credentials_ok
@@ -251,6 +281,9 @@ class _Reader:
         for name, value in table.items():
             if path == ("credentials",):
                 self._credential((*path, name), value)
+            elif "." in name:
+                # In quotes a dot is a letter of the name.
+                self._add((*path, name), f"unknown key {quoted(name)}", "write dotted names without quotes, as tables")
             else:
                 self.entry((*path, name), value)
 

@@ -111,9 +111,10 @@ def _read_bytes(path: Path) -> bytes:
     except OSError as error:
         why = "a loop of links" if error.errno == errno.ELOOP else os.strerror(error.errno or 0)
         raise PolicyError(f"the policy can't be read: {why}", file=str(path), hint="nothing runs without it") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PolicyError("the policy is not a regular file", file=str(path), hint="make it a TOML file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PolicyError("the policy is not a regular file", file=str(path), hint="make it a TOML file")
         raw = file.read(MAX_FILE_BYTES + 1)
     if len(raw) > MAX_FILE_BYTES:
         raise PolicyError(f"larger than {MAX_FILE_BYTES} bytes", file=str(path), hint="a policy is a page of text")
@@ -125,7 +126,7 @@ def line_table(text: str) -> Mapping[KeyPath, int]:
     """Line of every table, key and list element of a valid TOML text; list elements have their index in the path."""
     scanner = _Scanner(text)
     # Lines are a courtesy: those found so far are right.
-    with contextlib.suppress(RecursionError, IndexError):
+    with contextlib.suppress(RecursionError, IndexError, ValueError):
         scanner.document()
     return scanner.lines
 
@@ -212,6 +213,8 @@ class _Scanner:
                 self._pair(path)
             self._advance(1)
         else:
+            # One step at least, so that the walk ends on any text.
+            self._advance(1)
             while self.at < len(self.text) and self.text[self.at] not in ",]}#\r\n":
                 self._advance(1)
 
@@ -220,6 +223,8 @@ class _Scanner:
         if self.text.startswith(quote * 3, self.at):
             self._advance(3)
             while not self.text.startswith(quote * 3, self.at):
+                if self.at >= len(self.text):
+                    raise IndexError
                 self._advance(2 if quote == '"' and self.text[self.at] == "\\" else 1)
             while self.text.startswith(quote, self.at):
                 self._advance(1)

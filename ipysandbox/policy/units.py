@@ -77,14 +77,13 @@ def format_duration(seconds: float) -> str:
 
 def format_size(size: int, *, exact: bool = True) -> str:
     """The shortest exact spelling; with ``exact=False`` one decimal is enough ("11.8MiB"), for measured values."""
-    by_size = sorted(SIZE_UNITS.items(), key=lambda item: -item[1])
-    for unit, scale in by_size:
-        if size and size % scale == 0:
+    large_first = sorted(SIZE_UNITS.items(), key=lambda item: -item[1])
+    for unit, scale in large_first:
+        if size >= scale > 1 and size % scale == 0:
             return f"{size // scale}{unit}"
-    if not exact:
-        for unit, scale in by_size:
-            if "i" in unit and size >= scale:
-                return f"{size / scale:.1f}{unit}"
+    for unit, scale in large_first:
+        if not exact and "i" in unit and size >= scale:
+            return f"{size / scale:.1f}{unit}"
     return f"{size}B"
 
 

@@ -1,0 +1,209 @@
+"""Promises about a policy that says something impossible: where, what, what to write instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipysandbox import policy
+from ipysandbox.errors import PolicyError
+from ipysandbox.policy.schema import FIELDS, read_table
+
+if TYPE_CHECKING:
+    from .conftest import Machine
+
+# text of the file, line of the error, what the message says, what the hint says
+BAD: list[tuple[str, int, str, str]] = [
+    ("[limits]\nmemroy = '1GiB'", 2, 'limits.memroy: unknown key "memroy"', 'did you mean "memory"?'),
+    ("[limit]\nmemory = '1GiB'", 1, 'limit: unknown key "limit"', 'did you mean "limits"?'),
+    ("memory = '1GiB'", 1, 'memory: unknown key "memory"', 'did you mean "limits.memory"?'),
+    ("[limits]\nxyzzy = 1", 2, "unknown key", "known here: cpu, wall"),
+    ("\"limits.memory\" = '1GiB'", 1, "unknown key", "without quotes"),
+    ("limits.open-files = 10", 1, "unknown key", 'did you mean "open_files"?'),
+    ("[limits]\ncpu = 300", 2, "limits.cpu: 300 has no unit", 'write "300s"'),
+    ("[limits]\ncpu = '5m'", 2, 'unknown unit "m"', 'write "5min"'),
+    ("[limits]\nwall = '1min'\ncpu = '99d'", 3, "99d is out of range", "from 50ms to 30d"),
+    ("[limits]\nmemory = '4G'", 2, 'unknown unit "G"', 'write "4GiB"'),
+    ("[limits]\nmemory = '1KiB'", 2, "1KiB is out of range", "from 64MiB"),
+    ("[limits]\nmemory = -1", 2, "must be more than zero", "4GiB"),
+    ("[limits]\nprocesses = '256'", 2, "must be a whole number", "for example"),
+    ("[limits]\nprocesses = 2.5", 2, "must be a whole number", "for example"),
+    ("[limits]\nprocesses = true", 2, "not a boolean", "for example"),
+    ("[limits]\nprocesses = 0", 2, "0 is out of range", "from 8"),
+    ("[limits]\nprocesses = 0x" + "f" * 5000, 2, "out of range", "from 8"),
+    ("[limits]\ncpus = nan", 2, "out of range", "from 0.1"),
+    ("[limits]\ncpus = inf", 2, "out of range", "from 0.1"),
+    ("limits = 3", 1, "limits: must be a table, not a number", "write [limits]"),
+    ("[[files]]\nread = ['.']", 1, "must be a table, not a list", "write [files]"),
+    ("[files]\nread = 'src'", 2, "must be a list, not a text", 'write ["src"]'),
+    ("[files]\nread = [\n 'src',\n 5,\n]", 4, "entries are texts, not a number", "for example"),
+    ("[files]\nread = [\n 'src',\n '',\n]", 4, "empty path", '"."'),
+    ("[files]\nread = ['a\\u001bb']".replace("'", '"'), 2, "no usable path", "rename"),
+    ("[files]\nread = ['~bob/x']", 2, "another user's home", "whole path"),
+    ("[files]\nread = [\n 'src',\n 'dta',\n]", 4, '"dta" does not exist', 'did you mean "data"?'),
+    ("[files]\nread = ['data/*.csv']", 2, "does not exist", "patterns mean nothing here"),
+    ("[files]\nhide = ['a/../b']", 2, "no name pattern", "*.pem"),
+    ("[files]\nhide = ['**/x']", 2, "means nothing here", "any depth"),
+    ("[files]\nworkspace = 'overlays'", 2, 'unknown value "overlays"', 'did you mean "overlay"?'),
+    ("[files]\nworkspace = 1", 2, 'must be "overlay" or "readonly"', "overlay"),
+    ("[files]\nwrite = ['.git']", 2, "hidden or protected", "results"),
+    ("[files]\nwrite = ['src/.vscode/x']", 2, "hidden or protected", "results"),
+    ("[files]\nwrite = ['/']", 2, "holds", "name"),
+    ("[files]\nwrite = ['..']", 2, "holds", "name"),
+    ("[files]\nwrite = ['~']", 2, "holds", "name"),
+    ("[files]\nwrite = ['/etc/x']", 2, "belongs to the system", "below the project"),
+    ("[files]\nwrite = ['file.txt']", 2, "not a folder", "rename"),
+    ("[files]\nwrite = ['~/.jupyter']", 2, "holds your own policy", "name a folder inside"),
+    ("[files]\nread = ['~']", 2, "holds your whole home folder", "folders inside"),
+    ("[files]\nread = ['/']", 2, "holds your whole home folder", "folders inside"),
+    ("[files]\nread = ['/proc/1']", 2, "belongs to the kernel", "copy"),
+    ("[files]\nread = ['~/.ssh']", 2, "hidden by files.hide", "!.ssh"),
+    ("[files]\nread = ['.env']", 2, "hidden by files.hide", "!.env"),
+    ("[files]\nread = ['/nonexistent/x']", 2, "does not exist", "relative"),
+    ("[files]\nhide = ['!*.pme']", 2, 'nothing hides "*.pme"', 'did you mean "!*.pem"?'),
+    ("[code]\nprofile = 'of'", 2, 'unknown value "of"', 'did you mean "off"?'),
+    ("[code]\ndeny = ['os system']", 2, "no rule or name", "os.system"),
+    ("[environment]\nallow = ['LAB_*']", 2, "no name of a variable", "one by one"),
+    ("[environment]\nallow = [\n 'LAB',\n 'GITHUB_TOKEN',\n]", 4, "GITHUB_TOKEN is never passed", "file it may read"),
+    ("[data]\nsource_path = ['/data']", 2, "must be a path", "for example"),
+    ("[data]\nsource_path = 'nowhere'", 2, "does not exist", "relative"),
+    ("[output]\nwidgets = 'no'", 2, "must be true or false", "write"),
+    # what later versions will do
+    ("[network]\nallow = ['a.example:443']", 2, "network.allow: not available in this version", "only [] works"),
+    ("[network]\nallow = ['https://a.example']", 2, "is no host", "without https://"),
+    ("[credentials.openai]\nsource = 'env:X'", 1, "credentials are not available in this version", "remove"),
+    ("[credentials.openai]\nsorce = 'env:X'", 2, 'unknown key "sorce"', 'did you mean "source"?'),
+    ("[credentials]\nopenai = 1", 2, "must be a table", "credentials.openai"),
+    ("[limits]\ngpu = { devices = ['0'] }", 2, "limits.gpu.devices: not available in this version", "only [] works"),
+    ("[limits.gpu]\nmemory_fraction = 0.9", 2, "not available in this version", "only 0.5 works"),
+    ("[limits.gpu]\ndevice = []", 2, "unknown key", 'did you mean "devices"?'),
+    ("[output]\nhtml = 'isolate'", 2, "not available in this version", 'only "sanitize" or "text" works'),
+    ("[output]\nwidgets = true", 2, "not available in this version", "only false works"),
+    ("[files]\nreview = 'all'", 2, "not available in this version", 'only "rest" works'),
+    ("backend = 'docker'", 1, "not available in this version", 'only "linux" works'),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message", "hint"), BAD, ids=[f"{row[0][:50]!a}" for row in BAD])
+def test_what_a_policy_can_not_mean_is_told_with_line_and_remedy(
+    machine: Machine, text: str, line: int, message: str, hint: str
+) -> None:
+    machine.write(str(machine.home / ".ssh/id"))
+    machine.write(".env")
+    machine.write("file.txt")
+    file = machine.user_policy(text)
+    with pytest.raises(PolicyError) as caught:
+        machine.resolve()
+    assert (caught.value.file, caught.value.line) == (str(file), line)
+    assert message in caught.value.message
+    assert hint in str(caught.value.hint)
+
+
+INERT = """
+backend = "linux"
+credentials = {}
+[limits]
+cpu = "300s"
+gpu = { devices = [], memory_fraction = 0.5 }
+[files]
+review = "rest"
+[network]
+allow = []
+[output]
+html = "sanitize"
+widgets = false
+"""
+
+
+def test_defaults_of_parts_to_come_may_be_written_down(machine: Machine) -> None:
+    machine.user_policy(INERT)
+    assert machine.resolve().notices == ()
+
+
+def test_a_project_can_not_name_credentials(machine: Machine) -> None:
+    machine.project_policy("[credentials.openai]\nsource = 'env:OPENAI_API_KEY'\n")
+    with pytest.raises(PolicyError, match="a project can't name sources of credentials"):
+        machine.resolve()
+
+
+def test_lint_finds_all_problems_in_order_of_lines(machine: Machine) -> None:
+    file = machine.project_policy(
+        '[files]\nread = ["src", "nowhere"]\n[limits]\ncpu = 3\nmemroy = "1GiB"\n[environment]\nallow = ["HF_TOKEN"]\n'
+    )
+    problems = policy.lint(file)
+    assert [p.line for p in problems] == [2, 4, 5, 7]
+    assert str(problems[1]).startswith(f"{file}:4: limits.cpu: 3 has no unit")
+
+
+def test_lint_is_silent_about_a_good_policy(machine: Machine) -> None:
+    assert policy.lint(machine.project_policy('[files]\nread = ["src"]\nwrite = ["results"]\nhide = ["x"]\n')) == []
+
+
+def test_lint_tells_a_broken_file_from_a_missing_one(machine: Machine) -> None:
+    broken = policy.lint(machine.project_policy("[limits\n"))
+    assert (len(broken), broken[0].line) == (1, 1)
+    assert "can't be read" in policy.lint(machine.project / "nowhere.toml")[0].message
+
+
+def test_further_problems_are_told_with_the_first(machine: Machine) -> None:
+    machine.user_policy("[limits]\ncpu = 1\nwall = 1\n")
+    with pytest.raises(PolicyError) as caught:
+        machine.resolve()
+    assert "also: " in str(caught.value.hint)
+    assert "limits.wall" in str(caught.value.hint)
+
+
+def test_an_option_of_the_cell_is_checked_like_a_file(machine: Machine) -> None:
+    with pytest.raises(PolicyError, match=r'cell option: limits\.wall: "5m" has an unknown unit'):
+        machine.resolve(limits__wall="5m")
+    with pytest.raises(PolicyError, match=r'cell option: limits\.wal: unknown key "wal"'):
+        machine.resolve(limits__wal="5min")
+
+
+@pytest.mark.parametrize(
+    "given_policy", [{"limits": {"cpu": 1}}, {"nonsense": {}}, {"limits": 3}, {"files": {"read": [3]}}]
+)
+def test_a_mapping_is_checked_like_a_file(machine: Machine, given_policy: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError, match="policy argument"):
+        machine.resolve(given_policy)
+
+
+def test_a_misspelt_profile_is_told_the_right_spelling(machine: Machine) -> None:
+    with pytest.raises(PolicyError, match='unknown policy "strikt"') as caught:
+        machine.resolve("strikt")
+    assert 'did you mean "strict"?' in str(caught.value.hint)
+
+
+def test_a_policy_file_that_is_not_there_is_an_error(machine: Machine) -> None:
+    with pytest.raises(PolicyError, match="does not exist"):
+        machine.resolve("./mine.toml")
+
+
+anything = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(sorted(FIELDS)), anything)
+def test_any_value_is_either_read_or_a_problem(key: str, value: object) -> None:
+    table: dict[str, Any] = {}
+    *parents, name = key.split(".")
+    inner = table
+    for parent in parents:
+        inner = inner.setdefault(parent, {})
+    inner[name] = value
+    wishes, problems = read_table(table, "test")
+    assert (key in wishes.values) != bool(problems)
+    assert all(str(p).replace("\n", "").isprintable() for p in problems)
+
+
+@given(st.dictionaries(st.text(), anything, max_size=4))
+def test_no_unknown_table_goes_unnoticed(table: dict[str, Any]) -> None:
+    _, problems = read_table(table, "test")
+    unknown = [name for name in table if name not in {key.split(".")[0] for key in FIELDS} | {"credentials"}]
+    assert len([p for p in problems if "unknown key" in p.message]) >= len(unknown)
