@@ -26,6 +26,7 @@ nearly all, cost none of it."""
 _ODD_LINE_ENDS = re.compile(r"[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
 
 _MAGIC_LINE = re.compile(r"\s*[!%?,;/]|[^#'\"]*=\s*[!%]|.*\?\s*$")
+_BRACKETS = frozenset("()[]{}'\"")
 _MAGIC_SIGNS = re.compile(r"[!%?]|^[ \t\x0c]*[,;/]", re.MULTILINE)
 
 
@@ -199,6 +200,7 @@ def _transform_by_line(
     IPython looks for one magic at a time and tokenises the whole cell for each. Here each line that may be one is
     transformed alone. The result is IPython's own if it parses and a statement begins at every line that was replaced:
     up to the first of them the text is the original, so its tokeniser sees a statement begin there too, and so on.
+    Only a `?` at a line's end is sought at the end of a statement, which an open bracket or quote puts further down.
     """
     text: list[str] = []
     places: list[int] = []
@@ -206,6 +208,8 @@ def _transform_by_line(
     index = 0
     while index < len(lines):
         end = index + 1
+        if lines[index].rstrip().endswith("?") and not _BRACKETS.isdisjoint(lines[index]):
+            return None
         if _MAGIC_LINE.match(lines[index]):
             while lines[end - 1].endswith("\\\n") and end < len(lines):
                 end += 1

@@ -67,6 +67,9 @@ def test_what_cannot_be_read_is_refused_and_explained(rule: str, source: str) ->
         "lambda: " * 80 + "1",
         "f = lambda: f\n" + "f = f()\n" * 500,
         "exec('x = 1')\n" * 2000,
+        "!ls\nx = '" + "([{" * 300_000 + "'",
+        "!ls\nx = '" + "= % ? " * 150_000 + "'",
+        "!ls " + "= ?" * 300_000,
     ],
     ids=lambda source: source[:20],
 )
