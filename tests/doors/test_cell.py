@@ -1,0 +1,167 @@
+"""%%sandbox in a notebook's kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .conftest import Notebook
+
+
+def test_variables_stay_in_the_sandbox_and_out_of_the_notebook(notebook: Notebook) -> None:
+    notebook.run("%%sandbox vars\nsecret_plan = 6 * 7").ok()
+    assert "42" in notebook.run("%%sandbox vars\nsecret_plan").ok().displays[0]["text/plain"]
+    assert notebook.run("secret_plan").ename == "NameError"
+
+
+def test_two_names_are_two_sandboxes(notebook: Notebook) -> None:
+    notebook.run("%%sandbox vars\nhere = 1").ok()
+    assert "NameError" in notebook.run("%%sandbox other\nhere").error
+
+
+def test_a_table_and_a_figure_appear_as_from_a_normal_cell(notebook: Notebook) -> None:
+    ran = notebook.run(
+        "%%sandbox show\nimport pandas as pd, matplotlib.pyplot as plt\n"
+        "plt.plot([1, 2]); plt.show()\npd.DataFrame({'a': [1]})"
+    ).ok()
+    figure, table = ran.displays
+    assert figure["image/png"].startswith("iVBOR")
+    assert "<table" in table["text/html"]
+    assert "a" in table["text/plain"]
+
+
+def test_prints_appear_while_the_cell_still_runs(notebook: Notebook) -> None:
+    seen: list[str] = []
+
+    def answer(question: dict[str, Any]) -> str:
+        assert "before\n" in "".join(seen), "the question came before the print"
+        assert question["prompt"] == "[sandbox talk] go on? "
+        return "yes"
+
+    def note(kind: str, content: dict[str, Any]) -> None:
+        seen.append(content.get("text", "") if kind == "stream" else "")
+
+    ran = notebook.run(
+        "%%sandbox talk\nprint('before')\nprint('answer:', input('go on? '))", on_message=note, on_input=answer
+    ).ok()
+    assert "answer: yes" in ran.stdout
+
+
+def test_a_password_prompt_gets_no_answer(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox talk\nimport getpass\np = getpass.getpass()", on_input=lambda _question: "hunter2")
+    assert ran.ename == "SandboxError"
+    assert "asked for a password" in ran.error
+
+
+def test_input_fails_where_the_front_end_can_not_ask(notebook: Notebook) -> None:
+    assert "StdinNotImplementedError" in notebook.run("%%sandbox talk\ninput()").error
+
+
+def test_outputs_can_be_updated_and_cleared(notebook: Notebook) -> None:
+    ran = notebook.run(
+        "%%sandbox show\nfrom IPython.display import display, clear_output\n"
+        "h = display('one', display_id=True)\nh.update('two')\nclear_output(wait=True)\nprint('last')"
+    ).ok()
+    kinds = [kind for kind, _ in ran.messages]
+    assert kinds.index("display_data") < kinds.index("update_display_data") < kinds.index("clear_output")
+    updated = next(content for kind, content in ran.messages if kind == "update_display_data")
+    first = next(content for kind, content in ran.messages if kind == "display_data")
+    assert updated["transient"]["display_id"] == first["transient"]["display_id"] != ""
+
+
+def test_ipython_syntax_works_inside(notebook: Notebook) -> None:
+    ran = notebook.run(
+        "%%sandbox syntax\nimport asyncio\nawait asyncio.sleep(0)\n!echo from a shell\n%timeit -n1 -r1 pass\nlen?"
+    ).ok()
+    assert "from a shell" in ran.stdout
+    assert "per loop" in ran.stdout
+    assert "number of items" in ran.stdout
+
+
+def test_a_cell_that_raises_shows_the_sandboxs_traceback_and_nothing_of_ours(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox err\ndef f():\n    return 1 / 0\nf()")
+    assert ran.ename == "SandboxError"
+    assert "return 1 / 0" in ran.error
+    assert ran.error.rstrip().endswith("ZeroDivisionError: division by zero")
+    assert "ipysandbox/" not in ran.error
+
+
+def test_run_all_stops_at_a_cell_that_raised(notebook: Notebook) -> None:
+    first = notebook.client.execute("%%sandbox err\nraise ValueError('no')")
+    second = notebook.client.execute("never = 1")
+    replies: dict[str, str] = {}
+    while len(replies) < 2:
+        reply = notebook.client.get_shell_msg(timeout=60)
+        replies[reply["parent_header"]["msg_id"]] = reply["content"]["status"]
+    assert replies[first] == "error"
+    assert replies[second] == "aborted"
+    assert notebook.run("never").ename == "NameError"
+
+
+def test_allow_error_shows_it_and_goes_on(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox err --allow-error\n1 / 0").ok()
+    assert "ZeroDivisionError: division by zero" in ran.stderr
+
+
+def test_an_interrupt_stops_the_cell_and_keeps_its_variables(notebook: Notebook) -> None:
+    def interrupt(kind: str, _content: dict[str, Any]) -> None:
+        if kind == "stream":
+            notebook.manager.interrupt_kernel()
+
+    notebook.run("%%sandbox stoppable\nkept = 'still here'").ok()
+    ran = notebook.run("%%sandbox stoppable\nprint('running')\nwhile True: pass", on_message=interrupt)
+    assert ran.ename == "SandboxInterrupted"
+    assert "kept its variables" in ran.error
+    assert "still here" in notebook.run("%%sandbox stoppable\nprint(kept)").ok().stdout
+
+
+def test_a_limit_is_one_clear_sentence_and_the_next_cell_works(notebook: Notebook) -> None:
+    notebook.run("%%sandbox limited\nkept = 'still here'").ok()
+    ran = notebook.run("%%sandbox limited --timeout 1s\nwhile True: pass")
+    assert ran.ename == "LimitExceeded"
+    assert "limit on time" in ran.error
+    assert "--timeout" in ran.error
+    assert "'limited' kept its variables" in ran.error
+    assert "still here" in notebook.run("%%sandbox limited\nprint(kept)").ok().stdout
+
+
+def test_a_sandbox_that_dies_says_so_and_the_next_cell_gets_a_new_one(notebook: Notebook) -> None:
+    notebook.run("%%sandbox mortal\nx = 1").ok()
+    ran = notebook.run("%%sandbox mortal\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert ran.ename == "SandboxDied"
+    assert "variables of 'mortal' are lost" in ran.error
+    again = notebook.run("%%sandbox mortal\nprint('x' in globals())").ok()
+    assert "False" in again.stdout
+    assert any("new sandbox" in note for note in again.notes)
+
+
+def test_refused_code_does_not_run_and_the_reason_is_shown(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox refused\nprint('ran')\nimport os\nos.system('ls')")
+    assert ran.ename == "CheckRefused"
+    assert "cell:3:1: refused [call.os-system]" in ran.error
+    assert ran.stdout == ""
+
+
+def test_check_only_runs_nothing(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox refused --check-only\nprint('ran')").ok()
+    assert ran.stdout == "cell: ok\n"
+    assert notebook.run("%%sandbox refused --check-only\nimport os; os.system('ls')").ename == "CheckRefused"
+
+
+def test_an_empty_cell_is_told_apart(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox empty\n   \n")
+    assert ran.ename == "UsageError"
+    assert "the cell is empty" in ran.stderr + ran.error
+
+
+def test_an_odd_name_is_refused(notebook: Notebook) -> None:
+    assert "is no name for a sandbox" in notebook.run("%%sandbox ../up\n1").error
+
+
+def test_braces_on_the_first_line_run_nothing_in_the_notebook(notebook: Notebook) -> None:
+    """Whoever wrote the cell may have written its first line too."""
+    notebook.run("%%sandbox {open('planted','w').write('x')}\n1")
+    notebook.run("%%sandbox $HOME --policy {open('planted','w').write('x')}\n1")
+    notebook.run("%sandbox status {open('planted','w').write('x')}")
+    assert not (notebook.folder / "planted").exists()
+
+

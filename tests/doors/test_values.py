@@ -1,0 +1,42 @@
+"""-i and -o carry values, as plain data."""
+
+from __future__ import annotations
+
+from .conftest import Notebook
+
+
+def test_values_go_in_before_and_come_out_after_the_cell(notebook: Notebook) -> None:
+    notebook.run("import numpy as np\nnumbers, factor = np.arange(3.0), 2").ok()
+    notebook.run("%%sandbox v -i numbers,factor -o doubled,text\ndoubled = numbers * factor\ntext = 'done'").ok()
+    assert "[0.0, 2.0, 4.0] done" in notebook.run("print(doubled.tolist(), text)").ok().stdout
+
+
+def test_a_variable_that_is_missing_in_the_notebook_runs_nothing(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox v -i not_there\nprint('ran')")
+    assert ran.reply["status"] == "error"
+    assert "no variable of that name" in ran.stderr + ran.error
+    assert "ran" not in ran.stdout.split()
+
+
+def test_a_variable_that_is_missing_in_the_sandbox_is_named(notebook: Notebook) -> None:
+    assert "-o not_there: the cell ran" in notebook.run("%%sandbox v -o not_there\n1").error
+
+
+def test_a_value_that_can_not_cross_names_its_type_and_changes_nothing(notebook: Notebook) -> None:
+    notebook.run("fine, bad = 'before', 'before'").ok()
+    ran = notebook.run("%%sandbox v -o fine,bad\nfine = 1\nbad = object()")
+    assert ran.ename == "ValueRefused"
+    assert "object" in ran.error
+    assert "before before" in notebook.run("print(fine, bad)").ok().stdout
+
+
+def test_an_object_of_the_notebook_that_can_not_cross_runs_nothing(notebook: Notebook) -> None:
+    notebook.run("gate = open").ok()
+    ran = notebook.run("%%sandbox v -i gate\nprint('ran')")
+    assert ran.ename == "ValueRefused"
+    assert ran.stdout == ""
+
+
+def test_what_is_no_name_is_a_usage_error(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox v -i a.b\n1")
+    assert ran.ename == "UsageError"
