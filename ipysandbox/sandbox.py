@@ -115,6 +115,7 @@ class Sandbox:
             "notebook": notebook,
             "backend": backend,
         }
+        #: Set from the first start until close, also while what it names has died.
         self._supervisor: Supervisor | None = None
         self._connection: _Connection | None = None
         #: One line each, from the policy: what was not granted, and how to grant it.
@@ -193,7 +194,7 @@ class Sandbox:
         if not isinstance(code, str):
             raise TypeError(f"code must be a string, not {type(code).__name__}")
         if self._connection is None or self._supervisor is None or not self._supervisor.alive():
-            lost = self._connection is not None
+            lost = self._supervisor is not None
             self.start()
             if lost:
                 self.notices += ("The sandbox supervisor had ended; a new sandbox was started, variables were lost.",)

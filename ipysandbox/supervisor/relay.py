@@ -69,6 +69,8 @@ class Relay:
         self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
         for channel in CHANNELS:
             sock = self._socket(_FRONT_TYPES[channel])
+            if channel == "iopub":
+                sock.setsockopt(zmq.XPUB_VERBOSE, 1)  # every subscriber is greeted, not just the first
             path = str(directory / f"f-{channel}")
             sock.bind("ipc://" + path)
             self.endpoints[channel] = path
@@ -100,6 +102,9 @@ class Relay:
             if channel == "iopub":
                 sock.rcvhwm = 100_000
                 sock.subscribe(b"")
+            else:
+                # One identity on all: the kernel routes a question to whoever sent the cell.
+                sock.identity = self.session.encode()
             sock.connect("ipc://" + endpoints[channel])
             self._back[channel] = sock
         for channel in ("shell", "control"):

@@ -191,7 +191,8 @@ def _environment(effective: Effective, threads: int) -> dict[str, str]:
         "LOGNAME": "sandbox",
         "SHELL": "/bin/sh",
         "LANG": "C.UTF-8",
-        "TMPDIR": "/tmp",
+        # Programs make sockets and pipes in it, which is refused where a folder of the host lies below.
+        "TMPDIR": "/var/tmp" if any(Path("/tmp") in path.parents for path in effective.write) else "/tmp",
         "MPLCONFIGDIR": f"{layout.HOME}/.config/matplotlib",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "IPYTHONDIR": f"{layout.HOME}/.ipython",

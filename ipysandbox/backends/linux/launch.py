@@ -259,8 +259,10 @@ def _init(
 
 def _rules(plan: Plan) -> list[landlock.Rule]:
     rules = [landlock.Rule("/", landlock.READ_DIR), landlock.Rule("/proc", landlock.READ)]
-    private = ("/tmp", "/var/tmp", "/dev/shm", "/run", plan.home)
-    rules += [landlock.Rule(path, landlock.PRIVATE) for path in private]
+    for path in plan.private:
+        # Rights reach down through mounts: a folder that holds one of the host's gives no right to leave traps there.
+        holds = any(bind.writable and bind.where.startswith(path + "/") for bind in plan.binds)
+        rules.append(landlock.Rule(path, landlock.WRITE if holds else landlock.PRIVATE))
     rules += [landlock.Rule(f"/dev/{name}", landlock.DEVICE) for name in ("null", "zero", "full", "random", "urandom")]
     rules.append(landlock.Rule("/dev/pts", landlock.DEVICE | landlock.READ_DIR))
     rules += [landlock.Rule(path, landlock.READ) for path in plan.texts]

@@ -76,6 +76,11 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Folders of the sandbox's own, all on one sized file system."""
+        return ("/tmp", "/var/tmp", "/dev/shm", "/run", self.home)
+
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
         """The inverse; the sender is the supervisor, so a wrong shape is a bug and raises TypeError or KeyError."""

@@ -1,0 +1,171 @@
+"""Files: what is not the policy's does not exist inside, and nothing outside results/ changes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipysandbox import PolicyError, Sandbox
+
+from .conftest import TRY
+
+
+def snapshot(root: Path) -> dict[str, tuple[Any, ...]]:
+    """Everything about every file below ``root``, results/ aside."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        relative = str(path.relative_to(root))
+        if relative.split("/")[0] == "results":
+            continue
+        info = path.lstat()
+        data = path.read_bytes() if stat.S_ISREG(info.st_mode) else b""
+        found[relative] = (info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns, info.st_nlink, data)
+    return found
+
+
+def test_neither_the_home_nor_a_neighbour_exists_inside(outside: Path, tell: Callable[[str], Any]) -> None:
+    home = Path.home()
+    told = tell(f"""
+import os
+paths = [{str(outside)!r}, {str(outside / "secret.txt")!r}, {str(home / ".bashrc")!r}, {str(home / ".ssh")!r}, "/etc/shadow"]
+[path for path in paths if os.path.lexists(path)]
+""")
+    assert told == []
+
+
+def test_hidden_names_do_not_exist_inside_and_the_rest_does(tell: Callable[[str], Any]) -> None:
+    told = tell("""
+import os
+names = [".env", "keys/server.pem", ".git/config", "data/x.csv", "src/model.py", ".git/HEAD"]
+[[name, os.path.exists(name), name in os.listdir(".")] for name in names]
+""")
+    assert [row[1] for row in told] == [False, False, False, True, True, True]
+
+
+def test_what_is_written_outside_results_stays_inside(project: Path, box: Sandbox) -> None:
+    before = snapshot(project)
+    result = box.run("""
+import os, shutil
+open("src/model.py", "a").write("# changed")
+os.chmod("data/x.csv", 0o600); os.utime("data/x.csv", (1, 1))
+os.makedirs("new/folder"); open("new/folder/f", "w").write("x")
+open(".git/HEAD", "w").write("x"); os.makedirs(".git/hooks"); open(".git/hooks/pre-commit", "w").write("#!/bin/sh")
+open("ipysandbox.toml", "w").write("[limits]"); open(".env", "w").write("mine")
+shutil.rmtree("keys")
+open("results/kept.txt", "w").write("kept")
+""")
+    assert result.status == "ok", result.error
+    assert snapshot(project) == before
+    assert (project / "results" / "kept.txt").read_text() == "kept"
+    kinds = {change.path: change.kind for change in box.diff()}
+    assert kinds["src/model.py"] == "changed"
+    assert kinds["new/folder/f"] == "added"
+    assert kinds["keys"] == "removed"
+
+
+def test_links_and_renames_out_of_results_reach_nothing(project: Path, outside: Path, tell: Callable[[str], Any]) -> None:
+    before = snapshot(project)
+    told = tell(
+        TRY
+        + f"""
+os.symlink({str(outside / "secret.txt")!r}, "results/link")
+os.symlink("../src/model.py", "results/inside")
+open("results/inside", "a").write("# changed inside only")
+[errno_of(lambda: open("results/link").read()), errno_of(lambda: os.rename("src/model.py", "results/m")),
+ errno_of(lambda: os.link("src/model.py", "results/l")), errno_of(lambda: os.rename("results", "other"))]
+"""
+    )
+    assert told == ["ENOENT", "EXDEV", "EXDEV", "EBUSY"]
+    assert snapshot(project) == before
+    assert (outside / "secret.txt").read_text() == "secret-of-the-host\n"
+
+
+def test_no_trap_can_be_left_in_results(project: Path, box: Sandbox) -> None:
+    (project / "results").mkdir(exist_ok=True)
+    box.restart()
+    result = box.run(
+        TRY
+        + """
+import socket
+def listen():
+    socket.socket(socket.AF_UNIX).bind("results/socket")
+print([errno_of(lambda: os.mkfifo("results/pipe")), errno_of(listen),
+       errno_of(lambda: os.mknod("results/device", 0o020666, os.makedev(1, 3))),
+       errno_of(lambda: os.chmod("results", 0o6755)),
+       errno_of(lambda: os.close(os.open("results/setuid", os.O_CREAT | os.O_WRONLY, 0o4755)))])
+os.makedirs("results/.git/hooks"); open("results/.git/config", "w").write("[core] fsmonitor = evil")
+open("results/sub.ipynb", "w").write("{}"); open("results/fine.csv", "w").write("a")
+"""
+    )
+    assert result.stdout.strip() == "['EACCES', 'EACCES', 'EPERM', 'EPERM', 'EPERM']"
+    assert sorted(path.name for path in (project / "results").rglob("*")) == ["fine.csv"]
+    assert any(".git" in notice for notice in result.notices)
+
+
+def test_what_lay_in_results_under_a_protected_name_stays_as_it_was(project: Path, make_box: Callable[..., Sandbox]) -> None:
+    (project / "results").mkdir()
+    (project / "results" / "old.ipynb").write_text("{}")
+    (project / "results" / ".env").write_text("secret-of-the-project")
+    box = make_box()
+    result = box.run(TRY + 'print(errno_of(lambda: open("results/old.ipynb", "w")), repr(open("results/.env").read()))')
+    assert result.stdout.split() == ["EROFS", "''"]
+    assert (project / "results" / "old.ipynb").read_text() == "{}"
+
+
+def test_a_results_folder_that_is_a_link_elsewhere_is_refused(
+    project: Path, outside: Path, make_box: Callable[..., Sandbox]
+) -> None:
+    (project / "results").symlink_to(outside)
+    with pytest.raises(PolicyError, match=r"results"):
+        make_box()
+
+
+def test_a_host_socket_in_the_project_does_not_answer(project: Path, make_box: Callable[..., Sandbox]) -> None:
+    import socket
+
+    here = os.getcwd()
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(project)  # a socket's path is short
+        try:
+            server.bind("service.sock")
+        finally:
+            os.chdir(here)
+        server.listen(1)
+        code = "import socket\nprint(errno_of(lambda: socket.socket(socket.AF_UNIX).connect('service.sock')))"
+        assert make_box().run(TRY + code).stdout.strip() == "ECONNREFUSED"
+
+
+def test_reading_can_be_narrowed_to_named_folders(project: Path, make_box: Callable[..., Sandbox]) -> None:
+    box = make_box(policy={"files": {"read": ["data"]}})
+    result = box.run("import os; print(sorted(os.listdir('.')), os.path.exists('src/model.py'), open('data/x.csv').read())")
+    assert result.stdout.startswith("['data', 'results'] False a,b"), result.stdout
+
+
+def test_a_readonly_workspace_refuses_every_write_outside_results(project: Path, make_box: Callable[..., Sandbox]) -> None:
+    box = make_box(policy={"files": {"workspace": "readonly"}})
+    result = box.run(TRY + "print(errno_of(lambda: open('new', 'w')), errno_of(lambda: open('results/new', 'w')))")
+    assert result.stdout.split() == ["EROFS", "worked"]
+
+
+def test_the_interpreters_folders_can_be_read_and_not_written(tell: Callable[[str], Any]) -> None:
+    told = tell(
+        TRY
+        + """
+import sys, sysconfig
+places = [sysconfig.get_paths()["purelib"], sys.prefix, "/usr/lib", "/etc", "/"]
+[errno_of(lambda: open(os.path.join(place, "probe.pth"), "w")) for place in places]
+"""
+    )
+    assert set(told) <= {"EROFS", "EACCES"}
+
+
+def test_an_empty_results_folder_that_was_made_for_the_sandbox_goes_with_it(project: Path) -> None:
+    with Sandbox(project=project) as box:
+        box.run("1")
+        assert (project / "results").is_dir()
+    assert not (project / "results").exists()

@@ -1,0 +1,140 @@
+"""Processes: nothing outside can be seen, signalled, traced or outlived, and no right can be regained."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipysandbox import Sandbox
+
+from .conftest import TRY
+
+
+def test_only_its_own_processes_exist(tell: Callable[[str], Any]) -> None:
+    told = tell(f"""
+import os
+pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+[len(pids) < 6, os.path.exists("/proc/{os.getpid()}/status") and {os.getpid()} > 100, os.getppid()]
+""")
+    assert told == [True, False, 1]
+
+
+def test_the_kernel_tells_that_no_right_is_left(tell: Callable[[str], Any]) -> None:
+    status = tell("""
+dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+""")
+    assert {name: int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")} == dict.fromkeys(
+        ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"), 0
+    )
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+def test_init_is_not_the_codes_to_read_or_end(tell: Callable[[str], Any]) -> None:
+    told = tell(
+        TRY
+        + """
+import signal
+os.kill(1, signal.SIGKILL); os.kill(1, signal.SIGTERM)
+[errno_of(lambda: open(f"/proc/1/{name}", "rb").read(1)) for name in ("environ", "mem", "maps")]
+"""
+    )
+    assert set(told) <= {"EACCES", "EPERM"}
+
+
+def test_a_bystander_gets_no_signal(tmp_path: Path, tell: Callable[[str], Any]) -> None:
+    watcher = (
+        "import signal, sys\n"
+        "for s in (10, 12, 15, 28): signal.signal(s, lambda n, f: (print('signal', n, flush=True), sys.exit()))\n"
+        "print('ready', flush=True); signal.pause()"
+    )
+    bystander = subprocess.Popen([sys.executable, "-c", watcher], stdout=subprocess.PIPE, text=True)
+    assert bystander.stdout is not None
+    assert bystander.stdout.readline() == "ready\n"
+    tell(TRY + f"[errno_of(lambda: os.kill({bystander.pid}, 10)), call(434, {bystander.pid}, 0)]")
+    assert bystander.poll() is None
+    bystander.send_signal(signal.SIGUSR2)
+    assert bystander.stdout.read() == "signal 12\n"
+    bystander.wait()
+    bystander.stdout.close()
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers in this test are those of x86-64")
+def test_calls_that_reach_the_kernels_inside_are_refused(tell: Callable[[str], Any]) -> None:
+    calls = {
+        "unshare": (272, 0x10000000), "setns": (308, 0, 0), "mount": (165, 0, 0, 0, 0, 0), "umount2": (166, 0, 0),
+        "pivot_root": (155, 0, 0), "chroot": (161, 0), "ptrace": (101, 0, 0, 0, 0), "process_vm_readv": (310, 1, 0, 0, 0, 0, 0),
+        "keyctl": (250, 0, 0, 0, 0, 0), "add_key": (248, 0, 0, 0, 0, 0), "request_key": (249, 0, 0, 0, 0), "bpf": (321, 0, 0, 0),
+        "perf_event_open": (298, 0, 0, 0, 0, 0), "io_uring_setup": (425, 1, 0), "userfaultfd": (323, 1), "open_tree": (428, 0, 0, 0),
+        "fsopen": (430, 0, 0), "pidfd_getfd": (438, 0, 0, 0), "name_to_handle_at": (303, 0, 0, 0, 0, 0), "kcmp": (312, 1, 1, 0, 0, 0),
+        "modify_ldt": (154, 0, 0, 0), "syslog": (103, 3, 0, 0), "reboot": (169, 0, 0, 0, 0), "swapon": (167, 0, 0), "acct": (163, 0),
+        "init_module": (175, 0, 0, 0), "settimeofday": (164, 0, 0), "sethostname": (170, 0, 0), "shmget": (29, 1, 4096, 0o1600),
+        "msgget": (68, 1, 0o1600), "quotactl": (179, 0, 0, 0, 0), "fanotify_init": (300, 0, 0), "iopl": (172, 3),
+    }  # fmt: skip
+    told = tell(TRY + f"{{name: call(*args) for name, args in {calls!r}.items()}}")
+    assert told == dict.fromkeys(calls, "EPERM")
+    hidden = {"clone3": (435, 0, 0), "memfd_create": (319, 0, 0), "openat2": (437, 0, 0, 0, 0)}
+    assert set(tell(TRY + f"[call(*args) for args in {list(hidden.values())!r}]")) == {"ENOSYS"}
+
+
+def test_a_32_bit_call_ends_the_process_that_makes_it(tell: Callable[[str], Any]) -> None:
+    if os.uname().machine != "x86_64":
+        assert True, "there is no second table to call"
+        return
+    told = tell("""
+import ctypes, mmap, os
+pid = os.fork()
+if pid == 0:
+    page = mmap.mmap(-1, 4096, prot=7)
+    page.write(b"\\xb8\\x14\\x00\\x00\\x00\\xcd\\x80\\xc3")
+    os._exit(0 if ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))() > 0 else 1)
+os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+""")
+    assert told == -signal.SIGSYS
+
+
+def test_what_a_cell_started_ends_with_the_sandbox(project: Path, make_box: Callable[..., Sandbox]) -> None:
+    box = make_box()
+    box.run("""
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork(): os._exit(0)
+    import time
+    while True:
+        open("results/beat", "a").write("x"); time.sleep(0.02)
+""")
+    beat = project / "results" / "beat"
+    while not beat.exists():
+        box.run("pass")
+    box.close()
+    size = beat.stat().st_size
+    with Sandbox(project=project, validate=False) as other:  # takes longer than any beat
+        other.run("import time; time.sleep(0.3)")
+    assert beat.stat().st_size == size
+
+
+def test_two_sandboxes_share_nothing(make_box: Callable[..., Sandbox]) -> None:
+    first, second = make_box(), make_box()
+    first.run("""
+import socket
+for base in ("/tmp", "/dev/shm", "/var/tmp"): open(base + "/mark", "w").write("x")
+a = socket.socket(socket.AF_UNIX); a.bind("\\0mark"); a.listen(1)
+t = socket.socket(); t.bind(("127.0.0.1", 45678)); t.listen(1)
+""")
+    result = second.run(
+        TRY
+        + """
+import socket
+print([os.path.exists(base + "/mark") for base in ("/tmp", "/dev/shm", "/var/tmp")],
+      errno_of(lambda: socket.socket(socket.AF_UNIX).connect("\\0mark")),
+      errno_of(lambda: socket.socket().connect(("127.0.0.1", 45678))))
+"""
+    )
+    assert result.stdout.strip() == "[False, False, False] ECONNREFUSED ECONNREFUSED"

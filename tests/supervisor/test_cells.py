@@ -1,0 +1,200 @@
+"""A cell goes in, what a normal cell would show comes out, and the sandbox outlives what happens in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipysandbox import Sandbox, SandboxError, StartError, ValueRefused
+from ipysandbox.errors import NotAvailable, PolicyError
+from ipysandbox.supervisor.client import discover
+from ipysandbox.supervisor.spawn import Supervisor
+
+MakeBox = Callable[..., Sandbox]
+
+
+def test_value_streams_and_outputs_arrive_as_from_a_normal_cell(box: Sandbox) -> None:
+    result = box.run("import sys\nprint('out')\nprint('err', file=sys.stderr)\nx = 6 * 7\nx")
+    assert (result.status, result.value, result.stdout, result.stderr) == ("ok", 42, "out\n", "err\n")
+    kinds = [output["output_type"] for output in result.outputs]
+    assert sorted(kinds) == ["execute_result", "stream", "stream"]
+    assert result.outputs[-1]["data"] == {"text/plain": "42"}
+    assert result.usage["wall"] > 0
+
+
+def test_state_persists_and_ipython_syntax_works(project: Path, box: Sandbox) -> None:
+    box.run("values = [1, 2]")
+    result = box.run("files = !ls data\nprint(list(files), len(values))\n%time pass\nawait __import__('asyncio').sleep(0)\nlen?")
+    assert result.status == "ok", result.error
+    assert "['x.csv'] 2" in result.stdout
+    assert "Wall time" in result.stdout
+    assert "Return the number of items" in result.stdout  # the pager's text, as plain output
+
+
+def test_a_figure_a_table_and_updates_arrive(box: Sandbox) -> None:
+    result = box.run("""
+import matplotlib.pyplot as plt, pandas as pd
+from IPython.display import display, clear_output
+display("gone"); clear_output()
+handle = display("first", display_id=True); handle.update("second")
+plt.plot([1, 2]); plt.show()
+pd.DataFrame({"a": [1]})
+""")
+    assert result.status == "ok", result.error
+    bundles = [output["data"] for output in result.outputs if "data" in output]
+    assert [sorted(bundle) for bundle in bundles] == [["text/plain"], ["image/png", "text/plain"], ["text/html", "text/plain"]]
+    assert bundles[0]["text/plain"] == "'second'"
+    assert "<table" in bundles[2]["text/html"]
+
+
+def test_output_streams_while_the_cell_still_runs(box: Sandbox) -> None:
+    seen = threading.Event()
+
+    def on_output(kind: str, content: dict[str, Any]) -> None:
+        if "first" in content.get("text", ""):
+            seen.set()
+            box.interrupt()  # ends the cell, which would otherwise go on for a minute
+
+    result = box.run("import time\nprint('first', flush=True)\ntime.sleep(60)", on_output=on_output)
+    assert seen.is_set()
+    assert result.status == "interrupted"
+    assert box.run("1").status == "ok"
+
+
+def test_an_error_carries_its_traceback_and_nothing_else(box: Sandbox) -> None:
+    result = box.run("def f():\n    return 1 / 0\nf()")
+    assert (result.status, result.error and result.error.ename) == ("error", "ZeroDivisionError")
+    assert result.error is not None
+    assert "return 1 / 0" in re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(result.error.traceback))
+
+
+def test_the_check_refuses_before_anything_runs(make_box: MakeBox) -> None:
+    box = make_box(validate=True)
+    result = box.run("print('ran')\nimport os\nos.system('ls')")
+    assert (result.status, result.stdout) == ("refused", "")
+    assert [finding["line"] for finding in result.findings] == [3]
+
+
+@pytest.mark.parametrize("code", ["import os; os._exit(0)", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"])
+def test_a_kernel_that_vanishes_is_told_as_died(box: Sandbox, code: str) -> None:
+    result = box.run(code)
+    assert (result.status, result.state_kept) == ("died", False)
+    after = box.run("1")
+    assert after.status == "ok"
+    assert any("new sandbox" in notice for notice in after.notices)
+
+
+def test_a_supervisor_that_was_killed_is_replaced_and_the_loss_is_told(box: Sandbox) -> None:
+    os.kill(Supervisor.current().pid, signal.SIGKILL)
+    first = box.run("1")
+    if first.status == "died":  # it was noticed in the middle of the cell
+        first = box.run("1")
+    assert first.status == "ok"
+    assert any("lost" in notice for notice in first.notices)
+
+
+def test_keyboard_interrupt_stops_the_cell_and_keeps_the_variables(box: Sandbox) -> None:
+    box.run("x = 1")
+
+    def press(kind: str, content: dict[str, Any]) -> None:
+        if "ready" in content.get("text", ""):
+            signal.raise_signal(signal.SIGINT)
+
+    result = box.run("import time\nprint('ready', flush=True)\ntime.sleep(60)", on_output=press)
+    assert result.status == "interrupted"
+    assert box.run("x").value == 1
+
+
+def test_values_cross_both_ways_and_hostile_ones_do_not(box: Sandbox) -> None:
+    import numpy as np
+
+    box.put("a", np.arange(6.0).reshape(2, 3))
+    box.run("b = a * 2\nclass Evil:\n    def __reduce__(self): return (print, ('ran on the host',))\nevil = [Evil()]")
+    assert box.get("b").tolist() == [[0, 2, 4], [6, 8, 10]]
+    with pytest.raises(ValueRefused, match="evil"):
+        box.get("evil")
+    with pytest.raises(NameError, match="missing"):
+        box.get("missing")
+
+
+def test_input_fails_at_once_where_nobody_can_answer_and_works_where_somebody_does(box: Sandbox) -> None:
+    assert box.run("input('name? ')").error.ename == "StdinNotImplementedError"  # type: ignore[union-attr]
+    asked = box.run("print('hello', input('name? '))", on_input=lambda prompt, password: "Ada")
+    assert "hello Ada" in asked.stdout
+
+
+def test_restart_forgets_and_close_ends(box: Sandbox) -> None:
+    box.run("x = 1")
+    box.restart()
+    assert box.run("x").error.ename == "NameError"  # type: ignore[union-attr]
+    box.close()
+    names = [row["name"] for _, state in discover() for row in state["sandboxes"]]
+    assert box.name not in names
+
+
+def test_a_new_policy_for_a_name_starts_a_new_sandbox_and_the_same_one_joins_it(make_box: MakeBox) -> None:
+    make_box(name="study").run("x = 1")
+    assert make_box(name="study").run("x").value == 1
+    other = make_box(name="study", overrides={"limits.memory": "2GiB"})
+    assert other.run("x").error.ename == "NameError"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"name": "../etc"}, PolicyError, "is no name for a sandbox"),
+        ({"backend": "docker"}, NotAvailable, "not available in this version"),
+        ({"policy": "defualt"}, PolicyError, "default"),
+        ({"policy": {"limits": {"memroy": "4GiB"}}}, PolicyError, "memory"),
+        ({"policy": {"limits": {"memory": "4 potatoes"}}}, PolicyError, "4 potatoes"),
+        ({"policy": {"files": {"read": ["no/such/folder"]}}}, PolicyError, "no/such/folder"),
+        ({"policy": {"network": {"allow": ["example.org:443"]}}}, SandboxError, "not available in this version"),
+    ],
+)
+def test_bad_requests_are_refused_with_the_reason(
+    make_box: MakeBox, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        make_box(**options)
+
+
+def test_a_runtime_folder_that_others_can_enter_is_refused(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ipysandbox.supervisor import runtime
+
+    shared = tmp_path / "r"
+    (shared / "ipysandbox").mkdir(parents=True)
+    (shared / "ipysandbox").chmod(0o777)
+    monkeypatch.setattr(runtime, "roots", lambda environ=None: [shared / "ipysandbox"])
+    with pytest.raises(StartError, match=r"mode 0700"):
+        runtime.create()
+
+
+def test_an_empty_cell_and_a_very_long_one_work(box: Sandbox) -> None:
+    assert box.run("").status == "ok"
+    assert box.run("x = '" + "a" * 5_000_000 + "'\nlen(x)").value == 5_000_000
+
+
+def test_forged_and_malformed_messages_are_dropped_and_counted(box: Sandbox) -> None:
+    result = box.run("""
+import json
+kernel = get_ipython().kernel
+session, parent = kernel.session, kernel.get_parent("shell")
+def send(kind, content, parent=parent):
+    session.send(kernel.iopub_socket, kind, content, parent=parent, ident=kind.encode())
+send("stream", {"name": "stdout", "text": "forged"}, {"header": {"msg_id": "somebody-else"}})
+send("comm_open", {"comm_id": "a", "target_name": "jupyter.widget", "data": {}})
+send("unknown_kind", {})
+kernel.iopub_socket.send_multipart([b"x", b"<IDS|MSG>", b"bad signature", b"{}", b"{}", b"{}", b"{}"])
+print("fine")
+""")
+    assert (result.status, result.stdout) == ("ok", "fine\n")
+    assert any("dropped" in notice for notice in result.notices)

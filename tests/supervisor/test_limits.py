@@ -1,0 +1,179 @@
+"""Every limit ends what goes over it, says which one it was, and the next cell works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ipysandbox import RunResult, Sandbox
+
+MakeBox = Callable[..., Sandbox]
+
+
+def ended_by(result: RunResult, name: str, *, state_kept: bool) -> None:
+    assert result.status == "limit", (result.status, result.error)
+    assert result.limit is not None
+    assert result.limit.name == name
+    assert "To allow more" in result.limit.text
+    assert result.state_kept is state_kept
+
+
+def works_again(box: Sandbox, *, new: bool) -> None:
+    result = box.run("print('fine')")
+    assert (result.status, result.stdout) == ("ok", "fine\n")
+    assert any("new sandbox" in notice for notice in result.notices) is new
+
+
+def test_wall_time_interrupts_and_keeps_the_variables(box: Sandbox) -> None:
+    box.run("x = 1")
+    result = box.run("import time\ntime.sleep(60)", timeout=0.5)
+    ended_by(result, "wall", state_kept=True)
+    assert result.limit is not None
+    assert result.limit.value == 0.5
+    assert 0.5 <= float(result.limit.observed or 0) < 3
+    assert box.run("x").value == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+        "import signal, time\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
+        "while True: time.sleep(1)",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+        "import ctypes, signal\nlibc = ctypes.CDLL(None)\nlibc.signal(2, 1)\nwhile True: libc.usleep(100000)",
+    ],
+    ids=["catches everything", "ignores signals", "stops itself", "ignores them in C"],
+)
+def test_code_that_will_not_stop_is_killed(box: Sandbox, code: str) -> None:
+    ended_by(box.run(code, timeout=0.5), "wall", state_kept=False)
+    works_again(box, new=True)
+
+
+def test_cpu_time_counts_all_processes_together(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.cpu": "1s"})
+    result = box.run("""
+import os
+for _ in range(3):
+    if os.fork() == 0:
+        while True: pass
+while True: pass
+""")
+    ended_by(result, "cpu", state_kept=result.state_kept)
+    assert result.limit is not None
+    assert 1 <= float(result.limit.observed or 0) < 3
+
+
+def test_cpu_time_of_short_lived_children_nobody_waits_for_counts(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.cpu": "1s", "limits.wall": "60s"})
+    result = box.run("""
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # their times are added to nobody's
+while True:
+    if os.fork() == 0:
+        end = time.process_time() + 0.3
+        while time.process_time() < end: pass
+        os._exit(0)
+    time.sleep(0.1)
+""")
+    assert result.limit is not None
+    assert result.limit.name == "cpu"
+
+
+def test_one_greedy_process_meets_a_memory_error_and_goes_on(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "1GiB"})
+    box.run("x = 1")
+    ended_by(box.run("data = bytearray(4 << 30)"), "memory", state_kept=True)
+    assert box.run("x").value == 1
+    caught = box.run("try:\n    data = bytearray(4 << 30)\nexcept MemoryError:\n    print('caught')")
+    assert (caught.status, caught.stdout) == ("ok", "caught\n")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os, time\nfor _ in range(10):\n    if os.fork() == 0:\n        data = bytearray(200 << 20); time.sleep(60)\ntime.sleep(60)",
+        "import mmap, time\nm = mmap.mmap(-1, 3 << 30)\nfor at in range(0, 3 << 30, 4096): m[at] = 1",
+        "import subprocess\nsubprocess.run(['sh', '-c', 'head -c 3000000000 /dev/zero | tail'])",
+        "import time\nfor n in range(12): open(f'/dev/shm/{n}', 'wb').write(bytes(128 << 20))\ntime.sleep(60)",
+    ],
+    ids=["many processes", "shared mapping", "another program", "shared memory files"],
+)
+def test_memory_counts_however_it_is_taken(make_box: MakeBox, code: str) -> None:
+    box = make_box(overrides={"limits.memory": "1GiB", "limits.disk": "2GiB", "limits.wall": "60s"})
+    result = box.run(code)
+    assert result.status in ("limit", "error", "ok"), result
+    if result.status == "ok":  # the other program got no more and gave up by itself
+        assert "subprocess" in code
+    elif result.limit is not None and not result.state_kept:
+        assert result.limit.name == "memory"
+        assert float(result.limit.observed or 0) < 1.5 * (1 << 30)
+    assert box.run("1").status == "ok"
+
+
+def test_processes_are_bounded_and_leave_room_to_go_on(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.processes": 64})
+    result = box.run("""
+import os, time
+count = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(60); os._exit(0)
+        count += 1
+except BlockingIOError:
+    print(count)
+    raise
+""")
+    ended_by(result, "processes", state_kept=True)
+    assert 20 < int(result.stdout) < 64
+
+
+def test_scratch_space_is_bounded_by_the_kernel_itself(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.disk": "32MiB"})
+    for where in ("/tmp/big", "/dev/shm/big", "/var/tmp/big", "big-in-the-project", "/home/sandbox/big"):
+        result = box.run(f"import os\nwith open({where!r}, 'wb') as f:\n    f.write(bytes(40 << 20))")
+        ended_by(result, "disk", state_kept=True)
+        box.run(f"import os\nos.unlink({where!r})")
+    many = box.run("import os\nfor n in range(100_000): open(f'/tmp/{n}', 'w').close()")
+    ended_by(many, "disk", state_kept=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("n = 0\nwhile True:\n    open(f'results/{n}', 'wb').write(bytes(4 << 20)); n += 1", "disk"),
+        ("import os\nn = 0\nwhile True:\n    os.posix_fallocate(os.open(f'results/{n}', 66), 0, 16 << 20); n += 1", "disk"),
+        ("import os\nfor n in range(200_000):\n    os.close(os.open(f'results/{n}', 66))", "files"),
+    ],
+    ids=["written", "allocated", "empty files"],
+)
+def test_results_are_bounded_too(project: Path, make_box: MakeBox, code: str, name: str) -> None:
+    box = make_box(overrides={"limits.disk": "64MiB", "limits.open_files": 100_000})
+    ended_by(box.run(code), name, state_kept=False)
+    used = sum(path.stat().st_blocks * 512 for path in (project / "results").iterdir())
+    assert used < 1 << 30
+    for path in (project / "results").iterdir():
+        path.unlink()
+    works_again(box, new=True)
+
+
+def test_output_is_bounded_and_what_came_before_is_shown(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.output": "1MiB"})
+    result = box.run("while True: print('x' * 999)")
+    ended_by(result, "output", state_kept=result.state_kept)
+    assert 0 < len(result.stdout) <= 1 << 20
+    works_again(box, new=not result.state_kept)
+
+
+def test_open_files_are_bounded(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.open_files": 256})
+    ended_by(box.run("kept = [open('/dev/null') for _ in range(1000)]"), "open_files", state_kept=True)
+
+
+def test_a_cell_option_never_exceeds_what_an_administrator_allows(box: Sandbox) -> None:
+    result = box.run("1", timeout="1 fortnight")
+    assert (result.status, result.error and result.error.ename) == ("refused", "PolicyError")
+    assert box.run("2").value == 2

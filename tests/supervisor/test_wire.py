@@ -1,0 +1,62 @@
+"""The relay's parser: signed and plain, or not at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipysandbox.supervisor.wire import DELIMITER, BadMessage, Message, new_header, pack, sign, unpack
+
+KEY = b"key"
+
+
+def frames(*parts: bytes, key: bytes = KEY) -> list[bytes]:
+    return [DELIMITER, sign(key, parts), *parts]
+
+
+def test_a_message_survives_the_way_there_and_back() -> None:
+    message = Message(new_header("execute_request", "s"), {"a": 1}, {}, {"code": "ü 🧪"}, [b"id"], [b"\x00raw"])
+    back = unpack(pack(message, KEY), KEY)
+    assert (back.header, back.parent, back.content, back.idents, back.buffers) == (
+        message.header,
+        {"a": 1},
+        {"code": "ü 🧪"},
+        [b"id"],
+        [b"\x00raw"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ([b"x"], "no delimiter"),
+        ([DELIMITER, b"sig", b"{}", b"{}", b"{}"], "frames"),
+        (frames(b"{}", b"{}", b"{}", b"{}", key=b"other"), "wrong signature"),
+        (frames(b"{}", b"{}", b"{}", b"[]"), "not an object"),
+        (frames(b"{}", b"{}", b"{}", b"\xff"), "not JSON"),
+        (frames(b"{}", b"{}", b"{}", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "not JSON|nested"),
+        (frames(b"{}", b"{}", b"{}", b'{"a":' + b"[" * 100 + b"]" * 100 + b"}"), "nested"),
+        (frames(b"{}", b"{}", b"{}", b'{"a":' + b"9" * 1_000_000 + b"}"), "not JSON|nested"),
+    ],
+)
+def test_what_is_no_message_is_refused_by_name(bad: list[bytes], reason: str) -> None:
+    with pytest.raises(BadMessage, match=reason):
+        unpack(bad, KEY)
+
+
+def test_nan_and_infinity_become_null() -> None:
+    content = unpack(frames(b"{}", b"{}", b"{}", b'{"a": NaN, "b": -Infinity}'), KEY).content
+    assert json.dumps(content, allow_nan=False) == '{"a": null, "b": null}'
+
+
+@given(st.lists(st.binary(max_size=60), max_size=12))
+def test_no_frames_raise_anything_but_bad_message(rubbish: list[bytes]) -> None:
+    with pytest.raises(BadMessage):
+        unpack([*rubbish, DELIMITER], KEY)
+    try:
+        unpack(frames(*(rubbish + [b"{}"] * 4)[:4]), KEY)
+    except BadMessage:
+        assert any(part != b"{}" for part in rubbish[:4])
