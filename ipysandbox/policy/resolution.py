@@ -270,7 +270,7 @@ class _Resolution:
             found = []
             for entry in _entries(self.policy.get(key)):
                 if too_wide and self.places.locate(entry) == str(self.project):
-                    what = "read" if key == "files.read" else "written"
+                    what = "written" if key == "files.write" else "read"
                     self.notices.append(
                         f"{shown(str(self.project))} is too wide for a project: nothing of it is {what}; "
                         "run in a folder inside it, or name folders in files.read of your own policy"

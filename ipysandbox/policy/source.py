@@ -203,8 +203,9 @@ class _Scanner:
             self._advance(1)
             index = 0
             while self._skip(" \t\r\n,") and self.text[self.at] != "]":
-                self.lines[(*path, index)] = self.line
-                self._value((*path, index))
+                element: KeyPath = (*path, index)
+                self.lines[element] = self.line
+                self._value(element)
                 index += 1
             self._advance(1)
         elif first == "{":
