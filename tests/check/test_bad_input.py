@@ -25,8 +25,6 @@ UNREADABLE = [
     ("size", "f'''" + "{x}" * 300_000 + "'''"),
     ("size", "x = 1\n" + "x = !ls \\\n  -l\n" * 3000),
     ("nesting", "-" * 100_000 + "1"),
-    ("nesting", "x" + ".a" * 100_000),
-    ("nesting", "x = 1" + " + 1" * 50_000),
     ("nesting", "not " * 20_000 + "1"),
     ("nesting", "eval('" + "-" * 100_000 + "1')"),
     ("syntax", "(" * 100_000),
@@ -67,13 +65,15 @@ def test_what_cannot_be_read_is_refused_and_explained(rule: str, source: str) ->
         "lambda: " * 80 + "1",
         "f = lambda: f\n" + "f = f()\n" * 500,
         "exec('x = 1')\n" * 2000,
+        "x" + ".a" * 100_000,  # Python 3.10 parses these two, later ones find them too deep
+        "x = 1" + " + 1" * 50_000,
         "!ls\nx = '" + "([{" * 300_000 + "'",
         "!ls\nx = '" + "= % ? " * 150_000 + "'",
         "!ls " + "= ?" * 300_000,
     ],
     ids=lambda source: source[:20],
 )
-def test_large_and_twisted_but_valid_code_is_read_in_good_time(source: str) -> None:
+def test_large_and_twisted_code_is_read_in_good_time(source: str) -> None:
     began = time.process_time()
     assert isinstance(check(source), Report)
     assert time.process_time() - began < 20  # seconds; far above what it takes, far below a hang
