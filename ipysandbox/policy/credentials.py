@@ -271,7 +271,7 @@ _FORMATS: tuple[str, ...] = (
 )
 _KNOWN_FORMAT = re.compile("(?<![A-Za-z0-9])(?:" + "|".join(_FORMATS) + ")")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File|AGE-SECRET-KEY-1")
-_URL_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s?#]*@")
+_URL_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s?#]*@")
 _ASSIGNED = re.compile(
     r"(?i)(?:password|passwd|pwd|secret|token|api_?key|accountkey|sharedaccesskey)\s*[=:]\s*[^\s;&]{3,}"
 )

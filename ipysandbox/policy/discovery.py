@@ -49,7 +49,7 @@ def find_project(cwd: Path, *, home: Path | None = None, environ: Mapping[str, s
 
 def is_too_wide(project: Path, homes: tuple[str, ...]) -> bool:
     """Is the folder a home, above one, the root, or one that everybody writes to, such as /tmp?"""
-    return _is_home_or_above(project, homes) or _is_shared(project)
+    return is_home_or_above(project, homes) or _is_shared(project)
 
 
 def find_project_policy(cwd: Path, homes: tuple[str, ...]) -> Document | None:
@@ -81,16 +81,29 @@ def user_file(environ: Mapping[str, str], home: str) -> Path | None:
     else:
         folder = Path(home, ".jupyter")
     path = folder / FILE_NAME
-    return path if os.path.lexists(path) else None
+    return path if is_there(path) else None
+
+
+def is_there(path: Path) -> bool:
+    """Is there a policy file? PolicyError if that can't be found out: a ceiling one can't see still holds."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise PolicyError(f"the policy can't be looked for: {why}", file=str(path), hint="check its folder") from None
+    return True
 
 
 def _upward(start: Path, homes: tuple[str, ...]) -> Iterator[Path]:
     for folder in (start, *start.parents):
-        if not _is_home_or_above(folder, homes) and not _is_shared(folder):
+        if not is_home_or_above(folder, homes) and not _is_shared(folder):
             yield folder
 
 
-def _is_home_or_above(folder: Path, homes: tuple[str, ...]) -> bool:
+def is_home_or_above(folder: Path, homes: tuple[str, ...]) -> bool:
+    """Is the folder a home, above one, or the root?"""
     return folder == folder.parent or any(folder == Path(home) or folder in Path(home).parents for home in homes)
 
 

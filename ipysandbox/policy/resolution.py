@@ -14,9 +14,18 @@ from ipysandbox.errors import PolicyError
 
 from .approvals import approved_hash, trust_file
 from .credentials import HostVariables, sort_variables
-from .discovery import ADMIN_FILES, find_project, find_project_policy, home_folders, is_too_wide, user_file
+from .discovery import (
+    ADMIN_FILES,
+    find_project,
+    find_project_policy,
+    home_folders,
+    is_home_or_above,
+    is_there,
+    is_too_wide,
+    user_file,
+)
 from .links import within
-from .merge import NotGranted, meet, merge, show
+from .merge import NotGranted, locator, meet, merge, show
 from .model import Effective, Policy
 from .names import PROTECTED
 from .paths import Places, without_inner
@@ -99,7 +108,7 @@ class _Resolution:
         first_error(problems)
         self.apply(_Layer(wishes))
         for path in admin_files:
-            if os.path.lexists(path):
+            if is_there(path):
                 self._clamp(path)
         return self._effective()
 
@@ -134,12 +143,17 @@ class _Resolution:
             layers.append(_Layer(wishes))
         elif file is not None:
             document, label = read_required(file), f"policy file {file}"
-            if within(os.path.realpath(file), str(self.project)):
-                # Naming a stranger's file doesn't make it the user's.
+            if self._is_projects(file):
                 layers.append(self.project_layer(document, label, ""))
             else:
                 layers.append(self._file_layer(document, label, ""))
         return layers
+
+    def _is_projects(self, file: Path) -> bool:
+        """Does the file come with the project? Naming a stranger's file doesn't make it the user's."""
+        if is_home_or_above(self.project, self.homes):
+            return False
+        return any(within(path, str(self.project)) for path in (os.path.realpath(file), os.path.abspath(file)))
 
     def _start(self, base: Policy, label: str) -> None:
         self.policy = base
@@ -153,8 +167,8 @@ class _Resolution:
         if isinstance(given, str) and "/" not in given and not given.endswith(".toml"):
             message, hint = unknown("policy", given, list(PROFILES))
             raise PolicyError(message, hint=f"{hint} (a file is named by its path, as in ./mine.toml)")
-        path = self.cwd / os.path.expanduser(given)
-        if not os.path.lexists(path):
+        path = Path(locator(os.path.abspath(self.cwd), self.homes[0])(str(given)))
+        if not is_there(path):
             raise PolicyError("the policy file does not exist", file=str(path), hint="check the path")
         return "default", path
 

@@ -278,7 +278,7 @@ class _Reader:
         self.problems: list[Problem] = []
 
     def table(self, path: tuple[str, ...], table: Mapping[str, Any]) -> None:
-        for name, value in table.items():
+        for name, value in ((str(name), value) for name, value in table.items()):
             if path == ("credentials",):
                 self._credential((*path, name), value)
             elif "." in name:

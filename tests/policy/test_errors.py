@@ -164,7 +164,7 @@ def test_an_option_of_the_cell_is_checked_like_a_file(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    "given_policy", [{"limits": {"cpu": 1}}, {"nonsense": {}}, {"limits": 3}, {"files": {"read": [3]}}]
+    "given_policy", [{"limits": {"cpu": 1}}, {"nonsense": {}}, {1: 2}, {"limits": 3}, {"files": {"read": [3]}}]
 )
 def test_a_mapping_is_checked_like_a_file(machine: Machine, given_policy: dict[str, Any]) -> None:
     with pytest.raises(PolicyError, match="policy argument"):

@@ -118,8 +118,6 @@ def test_a_policy_object_is_checked_too(machine: Machine, bad: policy.Policy) ->
 def test_a_policy_file_of_the_users_counts_in_full(machine: Machine) -> None:
     file = machine.write(str(machine.home / "mine.toml"), "[limits]\nmemory = '8GiB'")
     for given in (file, str(file), "../mine.toml", "~/mine.toml"):
-        if given == "~/mine.toml":
-            continue
         effective = machine.resolve(given)
         assert effective.policy.limits.memory == 8 * 2**30
         assert effective.notices == ()
@@ -132,6 +130,17 @@ def test_naming_a_file_of_the_project_does_not_make_it_trusted(machine: Machine)
     assert f"ipysandbox policy trust {file}" in effective.notices[0]
     machine.trust(file)
     assert machine.resolve("./evil.toml").policy.limits.memory == 64 * 2**30
+
+
+def test_a_link_in_the_project_to_another_file_is_the_projects(machine: Machine) -> None:
+    target = machine.write(str(machine.home.parent / "evil.toml"), "[limits]\nmemory = '64GiB'")
+    (machine.project / "mine.toml").symlink_to(target)
+    assert machine.resolve("./mine.toml").policy.limits.memory == 4 * 2**30
+
+
+def test_in_the_home_itself_a_named_file_is_the_users(machine: Machine) -> None:
+    machine.write(str(machine.home / "mine.toml"), "[limits]\nmemory = '8GiB'")
+    assert machine.resolve("./mine.toml", cwd=machine.home).policy.limits.memory == 8 * 2**30
 
 
 ADMIN = """
@@ -234,6 +243,15 @@ def test_a_broken_ceiling_stops_everything(machine: Machine) -> None:
     machine.administrator("[files]\nhide = ['!.env']")
     with pytest.raises(PolicyError, match="a ceiling can't show"):
         machine.resolve()
+
+
+def test_a_ceiling_that_can_not_be_looked_for_stops_everything(machine: Machine) -> None:
+    machine.administrator("[limits]\nmemory = '1GiB'")
+    (machine.etc / "loop").symlink_to("loop")
+    with pytest.raises(PolicyError, match="can't be looked for"):
+        policy.resolve(
+            None, cwd=machine.project, environ=machine.environ, admin_files=[machine.etc / "loop/ipysandbox.toml"]
+        )
 
 
 def test_two_administrators_files_both_count(machine: Machine) -> None:
