@@ -17,6 +17,7 @@ import zmq
 from .backends.base import Change
 from .errors import NotAvailable, SandboxDied, SandboxError, ValueRefused
 from .output import values as transfer
+from .output.text import clean_text
 from .outputs import OutputCollector
 from .policy import Policy
 from .supervisor.client import ControlClient
@@ -248,6 +249,8 @@ class Sandbox:
         refusal: list[SandboxError] = []
         try:
             known.append(self._get({"output": count}, _EAGER_VALUE))
+        except NameError:
+            known.append(None)  # the code forged a result, or took it out of IPython's cache
         except SandboxError as exc:
             refusal.append(exc)
 
@@ -286,7 +289,8 @@ class Sandbox:
         assert self._connection is not None
         reply = self._connection.ask(kind, content, buffers or [])
         if reply.content.get("status") != "ok":
-            ename, evalue = str(reply.content.get("ename")), str(reply.content.get("evalue"))
+            # Written by code in the sandbox, and on its way into an exception's text.
+            ename, evalue = (clean_text(str(reply.content.get(key))[:2000]) for key in ("ename", "evalue"))
             if ename == "NameError":
                 raise NameError(f"{content.get('name')}: {evalue}")
             if ename == "SandboxDied":
@@ -341,8 +345,22 @@ def _as_json(policy: str | Path | Mapping[str, Any] | Policy | None) -> Any:
 
 def _died(collector: OutputCollector, text: str) -> RunResult:
     error = RunError("SandboxDied", text, (text,))
-    streams = ("".join(collector.streams[name]) for name in ("stdout", "stderr"))
-    return RunResult("died", *streams, collector.finish(), error, None, {}, (), (), False, None, (), 0, _no_value)
+    return RunResult(
+        status="died",
+        stdout="".join(collector.streams["stdout"]),
+        stderr="".join(collector.streams["stderr"]),
+        outputs=collector.finish(),
+        error=error,
+        limit=None,
+        usage={},
+        findings=(),
+        notices=(),
+        state_kept=False,
+        execution_count=None,
+        changes=(),
+        changes_total=0,
+        _value=_no_value,
+    )
 
 
 def _release(sockets: list[zmq.Socket[bytes]], context: zmq.Context[zmq.Socket[bytes]], pidfd: int) -> None:

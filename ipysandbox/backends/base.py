@@ -76,6 +76,15 @@ class Instance(ABC):
         """Cheap enough for 20 calls a second. Raises ProcessLookupError when the sandbox has ended."""
 
     @abstractmethod
+    def exact_above(self, resident: int) -> None:
+        """From now on ``measure`` reads exact (slow) memory figures only when a quick upper bound exceeds this (bytes)."""
+
+    @abstractmethod
+    def sweep(self, protected: Callable[[str], bool]) -> list[str]:
+        """Remove from the writable paths what nobody should meet there: new names for which ``protected(relative path)``
+        is true, pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread."""
+
+    @abstractmethod
     def changes(self) -> list[Change]:
         """Files of the project that differ inside, bounded in number."""
 

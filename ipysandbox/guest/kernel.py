@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import random
 import sys
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import zmq
 from ipykernel.heartbeat import Heartbeat
@@ -34,7 +34,7 @@ def _load_without_debugger() -> None:
 _load_without_debugger()
 
 
-class _InheritedHeartbeat(Heartbeat):  # type: ignore[misc]
+class _InheritedHeartbeat(Heartbeat):
     fd = -1
 
     def _try_bind_socket(self) -> None:
@@ -47,25 +47,26 @@ def _listen(socket: zmq.Socket[bytes], fd: int) -> None:
     socket.bind("ipc:///ipysandbox")
 
 
-class SandboxKernelApp(IPKernelApp):  # type: ignore[misc]
+class SandboxKernelApp(IPKernelApp):
     """ipykernel without a connection file: the sockets are inherited descriptors."""
 
     name = "ipysandbox-kernel"
-    fds: dict[int, int] = {}
+    fds: ClassVar[dict[int, int]] = {}
 
     def _try_bind_socket(self, s: zmq.Socket[bytes], port: int) -> int:
         _listen(s, self.fds[port])
         return port
 
     def init_control(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        super().init_control(context)
+        super().init_control(context)  # type: ignore[no-untyped-call]
         # The debugger's own connection to the shell goes by the address, which does not exist in here.
         endpoint = self.shell_socket.getsockopt(zmq.LAST_ENDPOINT)
         if endpoint:
             self.debug_shell_socket.disconnect(endpoint)
 
     def init_heartbeat(self) -> None:
-        heartbeat = _InheritedHeartbeat(zmq.Context(), ("ipc", "ipysandbox", self.hb_port))
+        address = ("ipc", "ipysandbox", self.hb_port)
+        heartbeat = _InheritedHeartbeat(zmq.Context(), address)  # type: ignore[no-untyped-call]
         heartbeat.fd = self.fds[self.hb_port]
         self.heartbeat = heartbeat
         heartbeat.start()
@@ -80,37 +81,54 @@ class SandboxKernelApp(IPKernelApp):  # type: ignore[misc]
         pass
 
 
-class SandboxKernel(IPythonKernel):  # type: ignore[misc]
+class SandboxKernel(IPythonKernel):
     """IPython with two more requests: hand a value out, take a value in."""
 
-    msg_types = [*IPythonKernel.msg_types, "ipysandbox_get_request", "ipysandbox_put_request"]
+    msg_types = [*IPythonKernel.msg_types, "ipysandbox_get_request", "ipysandbox_put_request"]  # noqa: RUF012 - as ipykernel declares it
 
     async def ipysandbox_get_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """content: {"name": NAME} or {"output": EXECUTION COUNT}, and "limit" in bytes."""
         content = parent["content"]
         buffers: list[Any] = []
-        try:
-            if "output" in content:
-                value = self.shell.user_ns["_oh"][content["output"]]
-            else:
-                value = self.shell.user_ns[content["name"]]
-            tree, buffers = values.encode(value, limit=int(content["limit"]))
-            reply: dict[str, Any] = {"status": "ok", "tree": tree}
-        except KeyError:
-            reply = {"status": "error", "ename": "NameError", "evalue": "no variable of that name in the sandbox"}
-        except Exception as exc:
-            reply = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc)}
-        self.session.send(stream, "ipysandbox_get_reply", reply, parent, ident=ident, buffers=buffers)
+        namespace: dict[Any, Any] = self._namespace
+        key = content.get("name")
+        if "output" in content:
+            namespace, key = namespace["_oh"], content["output"]
+        if key not in namespace:
+            reply: dict[str, Any] = {
+                "status": "error",
+                "ename": "NameError",
+                "evalue": "no such variable in the sandbox",
+            }
+        else:
+            try:
+                tree, buffers = values.encode(namespace[key], limit=int(content["limit"]))
+                reply = {"status": "ok", "tree": tree}
+            except Exception as exc:  # noqa: BLE001 - whatever the value's own methods raise
+                reply = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc)}
+        self._answer(stream, "ipysandbox_get_reply", reply, parent, ident, buffers)
 
     async def ipysandbox_put_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """content: {"name": NAME, "tree": …}; the buffers follow the message."""
         content = parent["content"]
         try:
-            self.shell.user_ns[content["name"]] = values.decode(content["tree"], parent["buffers"])
+            self._namespace[content["name"]] = values.decode(content["tree"], parent["buffers"])
             reply: dict[str, Any] = {"status": "ok"}
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - told to the caller, who sent the value
             reply = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc)}
-        self.session.send(stream, "ipysandbox_put_reply", reply, parent, ident=ident)
+        self._answer(stream, "ipysandbox_put_reply", reply, parent, ident, [])
+
+    @property
+    def _namespace(self) -> dict[str, Any]:
+        assert self.shell is not None
+        namespace: dict[str, Any] = self.shell.user_ns
+        return namespace
+
+    def _answer(
+        self, stream: Any, kind: str, content: dict[str, Any], parent: dict[str, Any], ident: Any, buffers: list[Any]
+    ) -> None:
+        assert self.session is not None
+        self.session.send(stream, kind, content, parent, ident=ident, buffers=buffers)
 
 
 def _reseed() -> None:
@@ -130,9 +148,9 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     config.IPKernelApp.log_level = 40
     app = SandboxKernelApp.instance(config=config, kernel_class=SandboxKernel)
     app.transport, app.ip = "ipc", "ipysandbox"
-    app.fds = dict(enumerate(fds, start=1))
+    SandboxKernelApp.fds.update(enumerate(fds, start=1))
     for port, channel in enumerate(CHANNELS, start=1):
         setattr(app, f"{channel}_port", port)
-    app.initialize([])
-    app.start()
+    app.initialize([])  # type: ignore[no-untyped-call]
+    app.start()  # type: ignore[no-untyped-call]
     raise SystemExit(0)

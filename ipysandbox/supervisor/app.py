@@ -18,7 +18,7 @@ import tornado.httpserver
 import tornado.netutil
 import tornado.web
 
-from ipysandbox.audit import AuditLog
+from ipysandbox.audit import AuditLog, events
 from ipysandbox.backends.linux import fonts, libc
 from ipysandbox.backends.linux.backend import LinuxBackend
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
@@ -92,8 +92,8 @@ class Supervisor:
             if running is not None:
                 managed.notices += running.notices  # what nobody was told yet
             self.sandboxes[name] = managed
-            if effective.notices:
-                self.audit.record("policy.notice", sandbox=name, details={"notices": list(effective.notices)})
+            for notice in effective.notices:
+                self.audit.record(events.POLICY_NOTICE, sandbox=name, details={"text": notice})
             return managed
 
     def get(self, name: str) -> Managed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ipysandbox.audit import AuditLog
+from ipysandbox.audit import AuditLog, events
+from ipysandbox.audit.record import Severity
 from ipysandbox.backends.base import Backend, Change, Instance, StartRequest, Usage
 from ipysandbox.check import check
 from ipysandbox.errors import PolicyError, SandboxError, StartError
@@ -87,6 +89,7 @@ class Managed:
         self.relay.on_interrupt = self.interrupt
         self.relay.on_shutdown = self._on_shutdown
         self.relay.stdin_allowed = self._stdin_allowed
+        self.relay.on_question_refused = self._on_question_refused
         self.instance: Instance | None = None
         self.usage = Usage()
         self.peak_memory = 0
@@ -121,14 +124,14 @@ class Managed:
                     "the kernel in the sandbox did not answer", hint=instance.last_words()[-2000:]
                 ) from None
         except SandboxError as exc:
-            self._record("sandbox.refused", severity="warning", reason=exc.message)
+            self._record(events.SANDBOX_REFUSED, severity="warning", reason=exc.message)
             raise
         self.instance = instance
         self.started = time.time()
         self.usage, self.peak_memory = Usage(), 0
-        instance.on_exit(lambda status, ended=instance: self._on_exit(ended, status))
+        instance.on_exit(functools.partial(self._on_exit, instance))
         self._record(
-            "sandbox.start",
+            events.SANDBOX_START,
             backend=self._backend.name,
             policy=self.effective.digest(),
             project=str(self.effective.project),
@@ -159,7 +162,7 @@ class Managed:
         await instance.kill()
         await self._sweep(instance)
         self.relay.detach()
-        self._record("sandbox.stop", reason=reason, changed=len(self._changes))
+        self._record(events.SANDBOX_STOP, reason=reason, changed=len(self._changes))
 
     def _on_exit(self, instance: Instance, status: int | None) -> None:
         """The sandbox ended, on our order or by itself."""
@@ -169,7 +172,7 @@ class Managed:
         if self.cell is not None:
             self.cell.done.set()
         else:
-            self._record("sandbox.stop", reason="ended by itself", severity="warning", status=status)
+            self._record(events.SANDBOX_STOP, reason="ended by itself", severity="warning", status=status)
 
     async def restart(self) -> None:
         await self._end_instance("restart")
@@ -231,13 +234,13 @@ class Managed:
         code_hash = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
         silent = bool(message.content.get("silent"))
         self._count += not silent
-        self._record("cell.submitted", number=self._count, sha256=code_hash, bytes=len(source))
+        self._record(events.CELL_SUBMITTED, number=self._count, sha256=code_hash, bytes=len(source))
         await self.relay.publish("status", {"execution_state": "busy"}, message)
         if self.validate and options.get("validate", True):
             report = await asyncio.get_running_loop().run_in_executor(None, self.check, source)
             if report["verdict"] != "ok":
                 self._record(
-                    "check.verdict",
+                    events.CHECK_VERDICT,
                     severity="warning",
                     number=self._count,
                     verdict="refused",
@@ -311,7 +314,7 @@ class Managed:
             await self._sweep(instance)
         if cell.hit is not None:
             self._record(
-                "limit.hit", severity="warning", number=cell.number, limit=cell.hit.name, value=cell.hit.value,
+                events.LIMIT_HIT, severity="warning", number=cell.number, limit=cell.hit.name, value=cell.hit.value,
                 observed=cell.hit.observed, ended=not alive,
             )  # fmt: skip
         await self._answer(cell.request, status, error=error, content=content, cell=cell, alive=alive)
@@ -358,7 +361,7 @@ class Managed:
         }
         self.notices.clear()
         self.last = {k: outcome[k] for k in ("status", "number", "limit", "usage")}
-        self._record("cell.result", number=self._count, status=status, usage=outcome["usage"])
+        self._record(events.CELL_RESULT, number=self._count, status=status, usage=outcome["usage"])
         await self.relay.reply(request, content, metadata={"ipysandbox": outcome})
 
     def _cell_usage(self, cell: Cell) -> dict[str, float]:
@@ -396,9 +399,15 @@ class Managed:
         cell = self.cell
         if cell is None or request.id != cell.request.id:
             return True
+        room = cell.limits.output - cell.output
         cell.output += _weight(message.content)
-        if cell.output > cell.limits.output and cell.hit is None:
-            self._stop(cell, limit_rules.hit("output", cell.limits.output, cell.output), soft=True)
+        if room >= 0 and cell.output > cell.limits.output:
+            if cell.hit is None:
+                self._stop(cell, limit_rules.hit("output", cell.limits.output, cell.output), soft=True)
+            text = message.content.get("text")
+            if message.type == "stream" and isinstance(text, str):
+                message.content["text"] = f"{text[:room]}\n… output cut at {limit_rules.size(cell.limits.output)} …\n"
+                return True
         return cell.output <= cell.limits.output
 
     def _on_execute_reply(self, request: Message, message: Message) -> None:
@@ -415,6 +424,12 @@ class Managed:
         cell = self.cell
         return cell is not None and parent_id == cell.request.id and bool(cell.request.content.get("allow_stdin"))
 
+    def _on_question_refused(self) -> None:
+        """The code asks although nobody answers: it would wait until its time is over."""
+        if self.cell is not None and self.instance is not None:
+            self.notices.append("The code asked for input that nobody can give; it was interrupted.")
+            self.instance.interrupt()
+
     # -- limits
 
     async def _watch_limits(self) -> None:
@@ -427,7 +442,7 @@ class Managed:
             if instance is None or not instance.alive():
                 continue
             limits = cell.limits if cell else self.effective.policy.limits
-            instance.detail_above(limits.memory * _EXACT_ABOVE)
+            instance.exact_above(int(limits.memory * _EXACT_ABOVE))
             try:
                 usage = instance.measure()
             except ProcessLookupError:
@@ -442,7 +457,9 @@ class Managed:
                 continue
             if cell is None:
                 self.notices.append(f"Between cells the sandbox went over its {hit.text}")
-                self._record("limit.hit", severity="warning", limit=hit.name, value=hit.value, observed=hit.observed)
+                self._record(
+                    events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed
+                )
                 await instance.kill()
             else:
                 self._stop(cell, hit, soft=hit.name in ("wall", "cpu"))
@@ -503,7 +520,7 @@ class Managed:
             "last": self.last,
         }
 
-    def _record(self, action: str, *, severity: str = "info", **details: Any) -> None:
+    def _record(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
         self._audit.record(action, sandbox=self.name, notebook=self.notebook, severity=severity, details=details)
 
 

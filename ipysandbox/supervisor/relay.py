@@ -66,6 +66,7 @@ class Relay:
         self.on_output: Callable[[Message, Message], bool] | None = None
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
         self.on_idle: Callable[[Message], None] | None = None
+        self.on_question_refused: Callable[[], None] | None = None
         self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
         for channel in CHANNELS:
             sock = self._socket(_FRONT_TYPES[channel])
@@ -216,6 +217,8 @@ class Relay:
             request = self._known.get(message.parent_id)
             if message.type != "input_request" or request is None or not self.stdin_allowed(request.id):
                 self.dropped += 1
+                if self.on_question_refused is not None:
+                    self.on_question_refused()
                 continue
             content = self._cleaner.clean("input_request", message.content)
             if content is None:

@@ -68,7 +68,9 @@ open("results/kept.txt", "w").write("kept")
     assert kinds["keys"] == "removed"
 
 
-def test_links_and_renames_out_of_results_reach_nothing(project: Path, outside: Path, tell: Callable[[str], Any]) -> None:
+def test_links_and_renames_out_of_results_reach_nothing(
+    project: Path, outside: Path, tell: Callable[[str], Any]
+) -> None:
     before = snapshot(project)
     told = tell(
         TRY
@@ -107,7 +109,9 @@ open("results/sub.ipynb", "w").write("{}"); open("results/fine.csv", "w").write(
     assert any(".git" in notice for notice in result.notices)
 
 
-def test_what_lay_in_results_under_a_protected_name_stays_as_it_was(project: Path, make_box: Callable[..., Sandbox]) -> None:
+def test_what_lay_in_results_under_a_protected_name_stays_as_it_was(
+    project: Path, make_box: Callable[..., Sandbox]
+) -> None:
     (project / "results").mkdir()
     (project / "results" / "old.ipynb").write_text("{}")
     (project / "results" / ".env").write_text("secret-of-the-project")
@@ -142,11 +146,15 @@ def test_a_host_socket_in_the_project_does_not_answer(project: Path, make_box: C
 
 def test_reading_can_be_narrowed_to_named_folders(project: Path, make_box: Callable[..., Sandbox]) -> None:
     box = make_box(policy={"files": {"read": ["data"]}})
-    result = box.run("import os; print(sorted(os.listdir('.')), os.path.exists('src/model.py'), open('data/x.csv').read())")
+    result = box.run(
+        "import os; print(sorted(os.listdir('.')), os.path.exists('src/model.py'), open('data/x.csv').read())"
+    )
     assert result.stdout.startswith("['data', 'results'] False a,b"), result.stdout
 
 
-def test_a_readonly_workspace_refuses_every_write_outside_results(project: Path, make_box: Callable[..., Sandbox]) -> None:
+def test_a_readonly_workspace_refuses_every_write_outside_results(
+    project: Path, make_box: Callable[..., Sandbox]
+) -> None:
     box = make_box(policy={"files": {"workspace": "readonly"}})
     result = box.run(TRY + "print(errno_of(lambda: open('new', 'w')), errno_of(lambda: open('results/new', 'w')))")
     assert result.stdout.split() == ["EROFS", "worked"]

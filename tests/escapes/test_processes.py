@@ -30,9 +30,9 @@ def test_the_kernel_tells_that_no_right_is_left(tell: Callable[[str], Any]) -> N
     status = tell("""
 dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
 """)
-    assert {name: int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")} == dict.fromkeys(
-        ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"), 0
-    )
+    assert {
+        name: int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")
+    } == dict.fromkeys(("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"), 0)
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
 
 

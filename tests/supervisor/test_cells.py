@@ -31,7 +31,9 @@ def test_value_streams_and_outputs_arrive_as_from_a_normal_cell(box: Sandbox) ->
 
 def test_state_persists_and_ipython_syntax_works(project: Path, box: Sandbox) -> None:
     box.run("values = [1, 2]")
-    result = box.run("files = !ls data\nprint(list(files), len(values))\n%time pass\nawait __import__('asyncio').sleep(0)\nlen?")
+    result = box.run(
+        "files = !ls data\nprint(list(files), len(values))\n%time pass\nawait __import__('asyncio').sleep(0)\nlen?"
+    )
     assert result.status == "ok", result.error
     assert "['x.csv'] 2" in result.stdout
     assert "Wall time" in result.stdout
@@ -49,7 +51,11 @@ pd.DataFrame({"a": [1]})
 """)
     assert result.status == "ok", result.error
     bundles = [output["data"] for output in result.outputs if "data" in output]
-    assert [sorted(bundle) for bundle in bundles] == [["text/plain"], ["image/png", "text/plain"], ["text/html", "text/plain"]]
+    assert [sorted(bundle) for bundle in bundles] == [
+        ["text/plain"],
+        ["image/png", "text/plain"],
+        ["text/html", "text/plain"],
+    ]
     assert bundles[0]["text/plain"] == "'second'"
     assert "<table" in bundles[2]["text/html"]
 
@@ -82,7 +88,9 @@ def test_the_check_refuses_before_anything_runs(make_box: MakeBox) -> None:
     assert [finding["line"] for finding in result.findings] == [3]
 
 
-@pytest.mark.parametrize("code", ["import os; os._exit(0)", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize(
+    "code", ["import os; os._exit(0)", "import os; os._exit(3)", "import os; os.kill(os.getpid(), 9)"]
+)
 def test_a_kernel_that_vanishes_is_told_as_died(box: Sandbox, code: str) -> None:
     result = box.run(code)
     assert (result.status, result.state_kept) == ("died", False)
@@ -198,3 +206,19 @@ print("fine")
 """)
     assert (result.status, result.stdout) == ("ok", "fine\n")
     assert any("dropped" in notice for notice in result.notices)
+
+
+def test_a_forged_question_does_not_hang_the_cell(box: Sandbox) -> None:
+    result = box.run(
+        """
+kernel = get_ipython().kernel
+kernel._allow_stdin = True
+try:
+    kernel.getpass("Password: ")
+except KeyboardInterrupt:
+    print("nobody answered")
+""",
+        timeout=30,
+    )
+    assert (result.status, result.stdout) == ("ok", "nobody answered\n")
+    assert any("input" in notice for notice in result.notices)

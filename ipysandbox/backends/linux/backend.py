@@ -282,9 +282,11 @@ class _Zygote:
                 self._on_message(json.loads(buffer[4 : 4 + size]))
                 buffer = buffer[4 + size :]
         error = StartError("the zygote process ended", hint=self._stderr() or None)
-        for future in (self._started, *self._forks.values()):
-            if not future.done():
-                future.set_exception(error)
+        if not self._started.done():
+            self._started.set_exception(error)
+        for fork in self._forks.values():
+            if not fork.done():
+                fork.set_exception(error)
 
     def _on_message(self, message: dict[str, Any]) -> None:
         kind = message["event"]

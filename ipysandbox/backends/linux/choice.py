@@ -41,7 +41,10 @@ def choose(machine: Machine) -> Choice:
     """Layers by guarantee, or the gaps that forbid a start. Every guarantee is required in this version."""
     blocked = _namespace_gap(machine)
     if machine.arch not in ("x86_64", "aarch64"):
-        gap = (f"the system-call filter knows x86_64 and aarch64, not {machine.arch}", "use an x86_64 or aarch64 machine")
+        gap = (
+            f"the system-call filter knows x86_64 and aarch64, not {machine.arch}",
+            "use an x86_64 or aarch64 machine",
+        )
         return Choice({}, tuple(Gap(name, *gap) for name in ("syscalls", "processes")))
     if blocked:
         return Choice({}, tuple(Gap(name, *blocked) for name in ("files.read", "files.write", "network", "processes")))

@@ -48,7 +48,7 @@ class LinuxInstance(Instance):
         self._callbacks: list[Callable[[int | None], None]] = []
         self._status: int | None = None
         self._cpu = processes.CpuMeter()
-        self._memory_detail = 0.0
+        self._exact_above = 0
         loop = asyncio.get_running_loop()
         report.setblocking(False)
         os.set_blocking(log_fd, False)
@@ -173,7 +173,7 @@ class LinuxInstance(Instance):
         rows = [folder.measure(step) for folder in self._folders]
         # Without walking any map first: resident pages are never less than what counts.
         memory = sample.resident
-        if memory > self._memory_detail:
+        if memory > self._exact_above:
             anonymous, shared = processes.memory(sample.pids)
             memory = anonymous + max(shared, scratch_bytes)
         return Usage(
@@ -184,12 +184,10 @@ class LinuxInstance(Instance):
             files=scratch.f_files - scratch.f_ffree + sum(row[1] for row in rows),
         )
 
-    def detail_above(self, resident: float) -> None:
-        """Read exact (slow) memory figures only when the resident sum exceeds this many bytes."""
-        self._memory_detail = resident
+    def exact_above(self, resident: int) -> None:
+        self._exact_above = resident
 
     def sweep(self, protected: Callable[[str], bool]) -> list[str]:
-        """Clean the writable folders of what nobody should meet there; see ``WritableFolder.sweep``."""
         return [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep(protected)]
 
     def changes(self) -> list[Change]:

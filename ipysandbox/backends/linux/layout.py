@@ -67,7 +67,8 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
     hidden = compile_patterns(effective.hidden)
     protected = compile_patterns(effective.protected)
     inner = [p for p in (*effective.read, *effective.write) if p != project and project in p.parents]
-    folders, files = [], []
+    folders: list[str] = []
+    files: list[str] = []
     if not seen_whole:
         for path in inner:
             relative = str(path.relative_to(project))

@@ -46,7 +46,8 @@ class CpuMeter:
 
 def tree(root: int) -> list[int]:
     """``root`` and all its descendants."""
-    found, queue = [], [root]
+    found: list[int] = []
+    queue = [root]
     while queue and len(found) < _MOST:
         pid = queue.pop()
         found.append(pid)

@@ -37,7 +37,8 @@ _PROC_READONLY = ("sys", "bus", "fs", "irq")
 def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
     """Detached copies of everything the plan shows, by where it goes; read-only where nothing may be written."""
     trees: dict[str, int] = {}
-    for item in (*plan.binds, *plan.overlays):
+    items: list[Bind | Overlay] = [*plan.binds, *plan.overlays]
+    for item in items:
         if not item.source:
             continue
         try:

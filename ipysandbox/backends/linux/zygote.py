@@ -47,7 +47,8 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
     children: dict[int, str] = {}
     while True:
         # Load what is left only while nobody waits for a sandbox.
-        readable, _, _ = select.select([control, wake_r], [], [], 0 if pending else None)
+        sources: list[Any] = [control, wake_r]
+        readable, _, _ = select.select(sources, [], [], 0 if pending else None)
         if wake_r in readable:
             _drain(wake_r)
             for pid, name, status in _reap(children):
