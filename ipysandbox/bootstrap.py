@@ -1,7 +1,7 @@
 """How our own helper processes are started: this interpreter, isolated, with an import path that no project can reach.
 
-A notebook's ``sys.path`` starts with its folder, where a stranger's ``logging.py`` may lie. Helpers import only from the
-places of the interpreter itself and from where this package was found.
+A notebook's ``sys.path`` starts with its folder, where a stranger's ``logging.py`` may lie. Helpers import only from
+the places of the interpreter itself and from where this package was found.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def import_path() -> list[str]:
 
 
 def command(code: str, arguments: Sequence[str]) -> list[str]:
-    """The command line that runs ``code`` with ``argv`` (a list) defined. No secret may be in either: others can read it."""
+    """The command line that runs ``code`` with ``argv`` (a list) defined. No secret may be in either: others can read
+    it."""
     setup = f"import sys; sys.path[:] = {import_path()!r}; argv = sys.argv[1:]; "
     return [sys.executable, "-I", "-c", setup + code, *arguments]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-import time
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
@@ -50,8 +50,8 @@ class RunError:
 class RunResult:
     """How one cell went.
 
-    ``status`` is ``ok``, ``error`` (the code raised), ``refused`` (by the check, nothing ran), ``limit``, ``interrupted``
-    or ``died``. ``outputs`` are nbformat output dicts. ``usage`` holds ``wall`` and ``cpu`` in seconds,
+    ``status`` is ``ok``, ``error`` (the code raised), ``refused`` (by the check, nothing ran), ``limit``,
+    ``interrupted`` or ``died``. ``outputs`` are nbformat output dicts. ``usage`` holds ``wall`` and ``cpu`` in seconds,
     ``memory_peak``, ``disk`` and ``output`` in bytes, ``processes_peak`` and ``files`` as counts. ``state_kept`` tells
     whether the sandbox's variables are still there. ``changes`` lists the project's files as they differ inside.
     """
@@ -152,10 +152,8 @@ class Sandbox:
             self._connection.close()
             self._connection = None
         if self._supervisor is not None and self._supervisor.alive():
-            try:
+            with contextlib.suppress(SandboxError):  # it is gone already
                 self._control("DELETE", "")
-            except SandboxError:
-                pass  # it is gone already
         self._supervisor = None
 
     def restart(self) -> None:
@@ -407,21 +405,15 @@ class _Connection:
 
     def _receive(self, channel: str, seconds: float) -> Message | None:
         """The next message of one channel; None if it was no message. Raises SandboxDied."""
-        deadline = time.monotonic() + seconds
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise SandboxDied(f"the sandbox did not answer within {seconds:.0f} s")
-            if self._sockets[channel].poll(0):
-                break
-            ready = dict(self._poller.poll(int(left * 1000) + 1))
-            if self._supervisor in ready and self._sockets[channel] not in ready:
-                raise SandboxDied("the sandbox supervisor ended; the next run starts a new sandbox, variables are lost")
-            if ready and self._sockets[channel] not in ready:
-                # Something for another channel: leave it, and wait for ours alone.
-                if self._sockets[channel].poll(min(int(left * 1000), 500)):
-                    break
-        return self._read(channel)
+        poller = zmq.Poller()
+        poller.register(self._sockets[channel], zmq.POLLIN)
+        poller.register(self._supervisor, zmq.POLLIN)
+        ready = dict(poller.poll(int(seconds * 1000)))
+        if self._sockets[channel] in ready:
+            return self._read(channel)
+        if ready:
+            raise SandboxDied("the sandbox supervisor ended; the next run starts a new sandbox, variables are lost")
+        raise SandboxDied(f"the sandbox did not answer within {seconds:.0f} s")
 
     def _read(self, channel: str) -> Message | None:
         try:

@@ -1,4 +1,4 @@
-"""The contract between the supervisor and a way of isolating code; a third backend can be written from this file alone."""
+"""The contract between the supervisor and a way of isolating code: enough to write a third backend from."""
 
 from __future__ import annotations
 
@@ -77,12 +77,14 @@ class Instance(ABC):
 
     @abstractmethod
     def exact_above(self, resident: int) -> None:
-        """From now on ``measure`` reads exact (slow) memory figures only when a quick upper bound exceeds this (bytes)."""
+        """From now on ``measure`` reads exact (slow) memory figures only when a quick upper bound exceeds this
+        (bytes)."""
 
     @abstractmethod
     def sweep(self, protected: Callable[[str], bool]) -> list[str]:
-        """Remove from the writable paths what nobody should meet there: new names for which ``protected(relative path)``
-        is true, pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread."""
+        """Remove from the writable paths what nobody should meet there: new names for which ``protected(relative
+        path)`` is true, pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a
+        thread."""
 
     @abstractmethod
     def changes(self) -> list[Change]:

@@ -20,7 +20,8 @@ from . import CHANNELS, values
 
 
 def _load_without_debugger() -> None:
-    """Have ipykernel find no debugpy: the relay passes no debugger's messages, and loading it takes longer than the rest.
+    """Have ipykernel find no debugpy: the relay passes no debugger's messages, and loading it takes longer than the
+    rest.
 
     Code in the sandbox can still import it.
     """

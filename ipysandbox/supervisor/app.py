@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -45,7 +46,8 @@ class Supervisor:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def open(self, body: Mapping[str, Any]) -> Managed:
-        """The sandbox that ``body`` asks for: the running one of that name when its policy is the same, else a new one."""
+        """The sandbox that ``body`` asks for: the running one of that name when its policy is the same, else a new
+        one."""
         name = str(body.get("name") or "main")
         if not _NAME.fullmatch(name):
             raise PolicyError(
@@ -141,7 +143,7 @@ class _Handler(tornado.web.RequestHandler):
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(data))
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
+    def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ARG002 - tornado's signature
         error = kwargs.get("exc_info", (None, None, None))[1]
         if not isinstance(error, SandboxError):
             error = SandboxError(f"{self.request.method} {self.request.path}: {type(error).__name__}: {error}")
@@ -273,10 +275,8 @@ async def _serve(folder: Path, host_pid: int, host: int, ready_fd: int) -> None:
 
 
 async def _prepare(supervisor: Supervisor) -> None:
-    try:
+    with contextlib.suppress(SandboxError):  # the first start meets the same error and tells it
         await supervisor.backend.prepare()
-    except SandboxError:
-        pass  # the first start meets the same error and tells it
 
 
 def _tell(fd: int, message: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import time
@@ -24,7 +25,6 @@ from . import limits as limit_rules
 from .limits import LimitHit
 from .relay import Relay
 from .wire import Message
-import contextlib
 
 #: How often usage is read: while a cell runs, and while none does (threads of an earlier cell may).
 _BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.5
@@ -147,10 +147,8 @@ class Managed:
         await self._end_instance("closed")
         self.relay.close()
         for folder in self._made_folders:
-            try:
-                folder.rmdir()  # made for this sandbox, and nothing was put there
-            except OSError:
-                pass
+            with contextlib.suppress(OSError):  # made for this sandbox: it goes if nothing was put there
+                folder.rmdir()
         with contextlib.suppress(OSError):
             self._directory.rmdir()
 
@@ -270,10 +268,8 @@ class Managed:
             cell.done.set()
         await cell.done.wait()
         if cell.reply is not None:
-            try:
+            with contextlib.suppress(asyncio.TimeoutError):  # it only says that it is busy; its reply is in
                 await asyncio.wait_for(cell.idle.wait(), _IDLE_WAIT)
-            except asyncio.TimeoutError:
-                pass  # it only says that it is busy; its reply is in
         await self._finish_cell(cell, instance)
 
     async def _finish_cell(self, cell: Cell, instance: Instance) -> None:

@@ -1,8 +1,8 @@
 """Carries Jupyter messages between clients (front) and one sandboxed kernel (back), and lets nothing else through.
 
-Front and back have keys of their own. A reply or output is believed only as an answer to a request that was really made:
-its parent is replaced by the request's own header, its type must fit, and each request gets one reply. Everything a client
-sees is rebuilt here from cleaned content.
+Front and back have keys of their own. A reply or output is believed only as an answer to a request that was really
+made: its parent is replaced by the request's own header, its type must fit, and each request gets one reply.
+Everything a client sees is rebuilt here from cleaned content.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -11,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ipysandbox.errors import StartError
-import contextlib
 
 #: unix(7): sun_path holds 108 bytes with its zero. Ours add an id, a sandbox's number and a channel below the root.
 _MOST_PATH = 107

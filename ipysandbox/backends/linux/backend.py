@@ -228,7 +228,7 @@ class _Zygote:
         ours.setblocking(False)
         code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), argv[1], argv[2:])"
         arguments = [str(theirs.fileno()), str(runtime_dir), *_PRELOAD]
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: ASYNC220 - returns at once, and asyncio's own would need a child watcher
             bootstrap.command(code, arguments),
             env={
                 "LANG": "C.UTF-8",

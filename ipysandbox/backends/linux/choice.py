@@ -85,6 +85,6 @@ def _namespace_gap(machine: Machine) -> tuple[str, str] | None:
         )
     return (
         f"the kernel refuses user namespaces to this user ({machine.namespaces_refused})",
-        "ask the administrator: sysctl user.max_user_namespaces > 0 and, on Debian, kernel.unprivileged_userns_clone=1; "
-        "in a container, run it with a seccomp profile that allows unshare and mount",
+        "ask the administrator: sysctl user.max_user_namespaces > 0 and, on Debian, "
+        "kernel.unprivileged_userns_clone=1; in a container, give it a seccomp profile that allows unshare and mount",
     )

@@ -1,4 +1,4 @@
-"""Matplotlib's list of fonts, made once outside: every fresh home would otherwise spend seconds on it at the first plot."""
+"""Matplotlib's list of fonts, made once outside: a fresh home would spend seconds on it at the first plot."""
 
 from __future__ import annotations
 

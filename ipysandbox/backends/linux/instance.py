@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -18,7 +19,6 @@ from ipysandbox.errors import StartError
 from . import processes
 from .plan import Plan
 from .writable import WritableFolder
-import contextlib
 
 _LOG_BYTES = 64 << 10
 _MOST_CHANGES = 5_000

@@ -1,7 +1,7 @@
 """Landlock: the second, independent layer under files, signals and abstract sockets.
 
-Each ABI level adds rights; what this kernel does not know is left out of the ruleset, and ``supported`` tells the caller
-what that costs. Source: landlock(7), Documentation/userspace-api/landlock.rst.
+Each ABI level adds rights; what this kernel does not know is left out of the ruleset, and ``supported`` tells the
+caller what that costs. Source: landlock(7), Documentation/userspace-api/landlock.rst.
 
     ABI 1 (5.13)  reading, writing, making and removing files
     ABI 2 (5.19)  rename and link across folders (refused altogether before)

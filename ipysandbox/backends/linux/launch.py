@@ -311,7 +311,7 @@ def _program(plan: Plan, request: dict[str, Any], program_fds: list[int], log_fd
         program(request["program"], kept)
     except SystemExit as exc:
         status = exc.code if isinstance(exc.code, int) else 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - written down, then this process ends
         import traceback
 
         os.write(2, traceback.format_exc().encode("utf-8", "replace"))

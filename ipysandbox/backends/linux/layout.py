@@ -173,7 +173,7 @@ def _find(top: Path, patterns: object) -> list[str]:
             relative = prefix + row.name
             if matcher.match(row.name, relative):  # type: ignore[attr-defined]
                 found.append(relative)
-            elif row.is_dir(follow_symlinks=False) and not _skips(row, relative, skip, top):
+            elif row.is_dir(follow_symlinks=False) and not _skips(relative, skip, top):
                 stack.append(relative + "/")
         if entries > _HIDE_ENTRIES or time.monotonic() > deadline:
             raise StartError(
@@ -184,6 +184,6 @@ def _find(top: Path, patterns: object) -> list[str]:
     return found
 
 
-def _skips(row: os.DirEntry[str], relative: str, places: set[str], top: Path) -> bool:
+def _skips(relative: str, places: set[str], top: Path) -> bool:
     """Folders that need no search: the running environment (shown read-only as it is) and git's object store."""
     return os.path.join(top, relative) in places or relative.endswith(".git/objects")

@@ -54,7 +54,7 @@ def _mapped_ids() -> tuple[tuple[int, int], ...]:
 
 
 def _try_namespaces() -> str:
-    """Make all namespaces in a child and mount in them: being allowed to unshare says nothing yet where AppArmor confines."""
+    """Make all namespaces in a child, and mount in them: where AppArmor confines, only that is refused."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,7 +1,7 @@
 """What a sandbox will see and hold: a plain description, made by the supervisor and carried out by ``launch``.
 
-It crosses a socket as JSON, so it is made of strings, numbers, lists and mappings only. Paths are absolute host paths and
-are the same inside: a traceback or a relative path means the same thing on both sides.
+It crosses a socket as JSON, so it is made of strings, numbers, lists and mappings only. Paths are absolute host paths
+and are the same inside: a traceback or a relative path means the same thing on both sides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Bind:
 
 @dataclass(frozen=True)
 class Overlay:
-    """A host folder (or nothing, ``source == ""``) shown at ``target`` through overlayfs; changes stay in the scratch space.
+    """A host folder (or nothing, ``source == ""``) shown at ``target`` through overlayfs; changes stay in the scratch
+    space.
 
     Going through an overlay also cuts off what a bind would pass on: unix sockets and pipes of the host.
     """

@@ -1,7 +1,7 @@
 """Builds the sandbox's file system inside a new mount namespace, from a Plan.
 
-Every source is opened as a detached mount before anything is covered, so no later step depends on a path that an earlier
-one has hidden. Sources that lie in a folder only the host's root may enter are reached the same way.
+Every source is opened as a detached mount before anything is covered, so no later step depends on a path that an
+earlier one has hidden. Sources that lie in a folder only the host's root may enter are reached the same way.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
             except OSError as exc:
                 raise OSError(
                     exc.errno,
-                    f"{item.source}: this file system can't show root's files as the sandbox user's own (ID-mapped mount: "
-                    f"{os.strerror(exc.errno or 0)}); run as an ordinary user, or keep the project on ext4, xfs or btrfs",
+                    f"{item.source}: this file system can't show root's files as the sandbox user's own "
+                    f"(ID-mapped mount: {os.strerror(exc.errno or 0)}); run as an ordinary user, "
+                    "or keep the project on ext4, xfs or btrfs",
                 ) from None
         libc.mount_setattr(fd, "", attributes)
         trees[item.where] = fd
@@ -110,7 +111,7 @@ def build(plan: Plan, trees: dict[str, int]) -> int:
         elif step.where in trees:
             _attach(trees[step.where], _STAGE + step.where)
     _cover(plan.covered)
-    _proc(trees)
+    _proc()
     libc.umount(_SCRATCH)
     os.rmdir(_SCRATCH)
     libc.mount(None, _STAGE, None, libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV)
@@ -121,7 +122,8 @@ def build(plan: Plan, trees: dict[str, int]) -> int:
 
 
 def ordered(plan: Plan) -> list[Bind | Overlay]:
-    """Outer paths before those inside them; at one path a bind covers an overlay. An overlay's place here numbers its layer."""
+    """Outer paths before those inside them; at one path a bind covers an overlay. An overlay's place here numbers its
+    layer."""
     steps: list[Bind | Overlay] = [*plan.overlays, *plan.binds]
     return sorted(steps, key=lambda step: (len(PurePosixPath(step.where).parts), isinstance(step, Bind)))
 
@@ -209,7 +211,7 @@ def _devices(trees: dict[str, int]) -> None:
     )
 
 
-def _proc(trees: dict[str, int]) -> None:
+def _proc() -> None:
     where = _STAGE + "/proc"
     os.makedirs(where, exist_ok=True)
     libc.mount("proc", where, "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)

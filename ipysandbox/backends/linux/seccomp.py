@@ -60,7 +60,8 @@ ALLOWED = frozenset(
     vmsplice wait4 waitid write writev
     """.split()
 )
-# chmod, chown, utime and xattr calls are open because the mounts decide what they can reach; without mounts they are not.
+# chmod, chown, utime and xattr calls are open because the mounts decide what they can reach; without mounts they are
+# not.
 
 #: Refused with EPERM: known, and deliberately not for code in a sandbox.
 REFUSED = frozenset(
@@ -91,8 +92,8 @@ ENOSYS = frozenset(
     """.split()
 )
 
-#: Answered as by a file system that lacks it: a gigabyte is reserved in microseconds, faster than any watch over a plain
-#: folder can see. posix_fallocate(3) then writes instead.
+#: Answered as by a file system that lacks it: a gigabyte is reserved in microseconds, faster than any watch over a
+#: plain folder can see. posix_fallocate(3) then writes instead.
 UNSUPPORTED = frozenset(("fallocate",))
 
 # Linux 6.x: socket families and what an unprivileged program has from them.
@@ -229,7 +230,7 @@ def program(machine: str | None = None) -> bytes:
             if start == end:
                 out += [(_JEQ, 0, 1, start), answer]
             else:
-                # nr >= start and not nr > end
+                # At least the first, and not past the last.
                 out += [(_JGE, 0, 2, start), (_JGE, 1, 0, end + 1), answer]
     out.append(_ret_errno(errno.ENOSYS))
     return b"".join(struct.pack("=HBBI", *insn) for insn in out)

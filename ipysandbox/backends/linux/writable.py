@@ -1,7 +1,8 @@
-"""Keeps the folders that a sandbox writes directly (results/) within bounds, and clean of what nobody should meet there.
+"""Keeps the folders that a sandbox writes directly (results/) within bounds and free of traps.
 
-No kernel limit covers a plain folder, so its growth is measured: cheaply by the free space of its file system, exactly by
-walking it when that moved. The walk holds descriptors and follows no link, since the code inside changes names meanwhile.
+No kernel limit covers a plain folder, so its growth is measured: cheaply by the free space of its file system,
+exactly by walking it when that moved. The walk holds descriptors and follows no link, since the code inside changes
+names meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class WritableFolder:
         self._cost = 0.0
 
     def measure(self, step_bytes: int) -> tuple[int, int]:
-        """(bytes, files) grown since the start. ``step_bytes``: how much growth of the file system asks for a new walk."""
+        """(bytes, files) grown since the start. ``step_bytes``: how much growth of the file system asks for a new
+        walk."""
         now = time.monotonic()
         free = self._filesystem()
         moved = self._free[0] - free[0] >= step_bytes or self._free[1] - free[1] >= 1000

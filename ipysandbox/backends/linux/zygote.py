@@ -1,12 +1,13 @@
 """The zygote: a clean, single-threaded Python that has loaded what kernels need, and forks one process per sandbox.
 
 It is started with an empty environment, knows no secret and never runs code of a project. Its only input is the control
-socket that it inherits from the supervisor; when that closes, it ends every sandbox and removes what the supervisor can no
-longer remove itself.
+socket that it inherits from the supervisor; when that closes, it ends every sandbox and removes what the supervisor
+can no longer remove itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -72,7 +73,7 @@ def _preload(name: str) -> None:
     """Load a library for the children to share; one that starts threads can't be, since a fork would lose them."""
     try:
         importlib.import_module(name)
-    except Exception as exc:  # a broken library is the cell's to meet, with its own traceback
+    except Exception as exc:  # noqa: BLE001 - a broken library is the cell's to meet, with its own traceback
         print(f"preload {name}: {type(exc).__name__}: {exc}", file=sys.stderr)
     gc.collect()
     gc.freeze()
@@ -97,7 +98,7 @@ def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, wake
         from ipysandbox.guest import kernel
 
         status = launch.monitor(request, launch.Report(report_sock), fds[2:], fds[1], kernel.run)
-    except BaseException as exc:
+    except BaseException as exc:  # noqa: BLE001 - a forked copy of the zygote must end here
         print(f"monitor: {type(exc).__name__}: {exc}", file=sys.stderr)
     finally:
         os._exit(status)
@@ -131,10 +132,9 @@ def _drain(fd: int) -> None:
 
 def _send(sock: socket.socket, message: dict[str, Any]) -> None:
     data = json.dumps(message).encode()
-    try:
+    # When the supervisor is gone, the next read finds the end of the stream and ends this process in order.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         sock.sendall(_HEADER.pack(len(data)) + data)
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the next read finds the end of the stream and ends this process in order
 
 
 def _read_exactly(sock: socket.socket, count: int) -> bytes:
