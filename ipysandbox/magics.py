@@ -49,10 +49,11 @@ class SandboxMagics(Magics):
         self._loaded_in = os.getcwd()
 
     # The line is taken as it is written: expanding {…} would run code of the notebook's own kernel, and whoever wrote
-    # the cell may have written its first line too.
+    # the cell may have written its first line too. Both magics show the help of both, because Shift-Tab asks for the
+    # line magic even on %%sandbox.
     @no_var_expand
     @cell_magic("sandbox")  # type: ignore[arg-type]
-    @helped(_CELL)
+    @helped(_CELL, _LINE)
     def run_cell(self, line: str, cell: str) -> None:
         args = parse(_CELL, line)
         if not cell.strip():
@@ -69,7 +70,7 @@ class SandboxMagics(Magics):
 
     @no_var_expand
     @line_magic("sandbox")  # type: ignore[arg-type]
-    @helped(_LINE)
+    @helped(_CELL, _LINE)
     def look_after(self, line: str) -> None:
         args = parse(_LINE, line)
         magics_line.run(self, args.action, args.name)

@@ -51,11 +51,11 @@ def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def helped(parser: argparse.ArgumentParser) -> Callable[[_F], _F]:
-    """Give a magic the parser's help as its docstring, which is what ``?`` shows."""
+def helped(*parsers: argparse.ArgumentParser) -> Callable[[_F], _F]:
+    """Give a magic the help of these parsers as its docstring, which is what ``?`` and Shift-Tab show."""
 
     def decorate(function: _F) -> _F:
-        function.__doc__ = parser.format_help()
+        function.__doc__ = "\n".join(parser.format_help() for parser in parsers)
         return function
 
     return decorate

@@ -163,5 +163,3 @@ def test_braces_on_the_first_line_run_nothing_in_the_notebook(notebook: Notebook
     notebook.run("%%sandbox $HOME --policy {open('planted','w').write('x')}\n1")
     notebook.run("%sandbox status {open('planted','w').write('x')}")
     assert not (notebook.folder / "planted").exists()
-
-

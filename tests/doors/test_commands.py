@@ -1,0 +1,124 @@
+"""The other commands of `ipysandbox`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ipysandbox import Sandbox
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_check_names_file_line_and_rule(cli: Cli, study: Path) -> None:
+    (study / "good.py").write_text("x = 1\n")
+    (study / "bad.py").write_text("import os\nos.system('ls')\n")
+    done = cli("check", "good.py", "bad.py")
+    assert done.returncode == 3
+    assert "good.py: ok" in done.stdout
+    assert "bad.py:2:1: refused [call.os-system]" in done.stdout
+    reports = json.loads(cli("check", "--json", "good.py", "bad.py").stdout)
+    assert [report["verdict"] for report in reports] == ["ok", "refused"]
+    assert cli("check", "good.py").returncode == 0
+    assert cli("check", "missing.py").returncode == 2
+
+
+def test_doctor_lists_guarantees(cli: Cli) -> None:
+    done = cli("doctor")
+    assert done.returncode == 0
+    assert "network namespace" in done.stdout
+    report = json.loads(cli("doctor", "--json").stdout)
+    assert report["ok"]
+    assert "files.write" in report["guarantees"]
+
+
+def test_ps_lists_and_kill_ends_a_sandbox(cli: Cli, study: Path) -> None:
+    with Sandbox(name="listed", project=study) as box:
+        assert "/listed" in cli("ps").stdout
+        assert cli("kill", "listed").returncode == 0
+        result = box.run("print('new')")
+        assert result.stdout == "new\n"
+        assert any("new sandbox" in notice for notice in result.notices)
+
+
+def test_kill_asks_which_where_two_have_the_name(cli: Cli, study: Path) -> None:
+    done = cli("kill", "nobody")
+    assert done.returncode == 2
+    assert "no sandbox named 'nobody'" in done.stderr
+
+
+def test_the_trail_can_be_read_and_filtered(cli: Cli, study: Path) -> None:
+    cli("run", "-", stdin="1")
+    newest = json.loads(cli("audit", "tail", "-n", "1", "--json").stdout)
+    assert newest["action"] == "sandbox.stop"
+    lines = cli("audit", "query", "--action", "cell.*", "--since", "5min", "--sandbox", "run").stdout.splitlines()
+    assert any("cell.submitted" in line for line in lines)
+    assert not any("sandbox.start" in line for line in lines)
+    assert cli("audit", "query", "--since", "yesterday-ish").returncode == 2
+
+
+def test_a_policy_is_approved_by_content(cli: Cli, tmp_path: Path) -> None:
+    policy = tmp_path / "ipysandbox.toml"
+    policy.write_text('[limits]\nmemory = "5GiB"\n')
+    refused = cli("policy", "trust", "ipysandbox.toml", stdin="n\n", cwd=tmp_path)
+    assert "limits.memory" in refused.stdout
+    assert refused.returncode == 2
+    assert "not granted" in cli("policy", "show", cwd=tmp_path).stdout
+    assert cli("policy", "trust", "ipysandbox.toml", stdin="y\n", cwd=tmp_path).returncode == 0
+    shown = json.loads(cli("policy", "show", "--json", cwd=tmp_path).stdout)
+    assert shown["policy"]["limits"]["memory"] == "5GiB"
+    assert shown["notices"] == []
+    policy.write_text('[limits]\nmemory = "6GiB"\n')
+    assert "it changed since you approved it" in cli("policy", "show", cwd=tmp_path).stdout
+    assert cli("policy", "untrust", "ipysandbox.toml", cwd=tmp_path).returncode == 0
+    assert cli("policy", "untrust", "ipysandbox.toml", cwd=tmp_path).returncode == 2
+
+
+def test_lint_finds_everything_at_once(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemroy = "5GiB"\ncpu = "3"\n')
+    done = cli("policy", "lint", "ipysandbox.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "ipysandbox.toml:2" in done.stderr
+    assert "ipysandbox.toml:3" in done.stderr
+    assert "memory" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("audit", "verify"), ("audit", "export"), ("kernelspec", "install")])
+def test_what_this_version_lacks_says_so(cli: Cli, command: tuple[str, ...]) -> None:
+    done = cli(*command)
+    assert done.returncode == 2
+    assert "not available in this version" in done.stderr
+
+
+def test_a_bad_policy_is_an_error_with_file_and_line_and_nothing_runs(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemroy = "5GiB"\n')
+    done = cli("run", "-", stdin="print('ran')", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "ipysandbox.toml:2" in done.stderr
+    assert 'did you mean "memory"' in done.stderr
+
+
+def test_help_and_usage_errors_are_plain(cli: Cli) -> None:
+    assert "exit status" in cli("run", "--help").stdout
+    assert cli("--version").stdout.startswith("ipysandbox ")
+    assert cli().returncode == 2
+    assert "invalid choice" in cli("rnu").stderr
+
+
+def test_output_survives_a_terminal_without_unicode(cli: Cli) -> None:
+    done = cli("run", "-", stdin="print('caf\\u00e9 \\u2603')", LANG="C", LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert done.stdout == "caf\\xe9 \\u2603\n"
+
+
+def test_running_outside_a_writable_folder_works(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "readonly"
+    folder.mkdir()
+    os.chmod(folder, 0o500)
+    assert cli("run", "-", stdin="print('ran')", cwd=folder).stdout == "ran\n"

@@ -1,0 +1,165 @@
+"""`ipysandbox run FILE`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def file(study: Path) -> Callable[[str | bytes], str]:
+    def write(code: str | bytes) -> str:
+        path = study / "cell.py"
+        path.write_bytes(code if isinstance(code, bytes) else code.encode())
+        return "cell.py"
+
+    return write
+
+
+def _start(study: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ipysandbox", "run", *arguments],
+        cwd=study,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_streams_and_the_last_value_go_where_they_belong(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", file("import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7"))
+    assert done.stdout == "out\n42\n"
+    assert done.stderr == "err\n"
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "exit_status", "last_line"),
+    [
+        ("1 / 0", [], 1, "ZeroDivisionError: division by zero"),
+        ("x = (", [], 3, "refused"),
+        ("x = (", ["--no-validate"], 1, "SyntaxError"),
+        ("import os; os.system('true')", [], 3, "refused"),
+        ("import os; os.system('true')", ["--no-validate"], 0, ""),
+        ("while True: pass", ["--timeout", "1"], 4, "limit on time"),
+        ("while True: pass", ["--cpu", "1s"], 4, "limit on cpu time"),
+        ("x = bytearray(10**9)", ["--memory", "300MiB"], 4, "limit on memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", [], 5, ""),
+        ("1", ["--policy", "nope"], 2, ""),
+        ("1", ["--timeout", "soon"], 2, ""),
+        ("1", ["--backend", "docker"], 2, ""),
+        ("input()", [], 1, "StdinNotImplementedError"),
+    ],
+)
+def test_the_exit_status_tells_what_happened(
+    cli: Cli, file: Callable[..., str], code: str, options: list[str], exit_status: int, last_line: str
+) -> None:
+    done = cli("run", *options, file(code))
+    assert done.returncode == exit_status, done.stderr
+    lines = done.stderr.strip().split("\n")
+    assert last_line in lines[-1]
+    assert "Traceback (most recent call last)" not in done.stderr or exit_status == 1
+
+
+def test_a_traceback_has_no_colours_in_a_pipe(cli: Cli, file: Callable[..., str]) -> None:
+    assert "\x1b" not in cli("run", file("1 / 0")).stderr
+
+
+def test_code_can_come_from_standard_input(cli: Cli) -> None:
+    assert cli("run", "-", stdin="print('from a pipe')").stdout == "from a pipe\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "printed"),
+    [
+        (b"\xef\xbb\xbfprint('bom')", "bom\n"),
+        ("# coding: latin-1\nprint('caf\xe9')".encode("latin-1"), "caf\xe9\n"),
+        (b"print('windows')\r\nprint('lines')\r\n", "windows\nlines\n"),
+        (b"", ""),
+    ],
+    ids=["bom", "latin-1", "crlf", "empty"],
+)
+def test_any_python_source_is_read_as_python_would(
+    cli: Cli, file: Callable[..., str], data: bytes, printed: str
+) -> None:
+    done = cli("run", file(data))
+    assert done.stdout == printed
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("data", [b"\x7fELF\x02\x01\x00\xff\xfe", b"x = 1\x00\n", b"# coding: klingon\n"])
+def test_what_is_not_python_is_refused(cli: Cli, file: Callable[..., str], data: bytes) -> None:
+    done = cli("run", file(data))
+    assert done.returncode == 3
+    assert "refused" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["missing.py", "data", "note.ipynb", "a\nb.py"])
+def test_a_file_that_can_not_be_read_is_a_usage_error(cli: Cli, study: Path, path: str) -> None:
+    (study / "note.ipynb").write_text("{}")
+    done = cli("run", path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_changes_are_told_at_the_end_unless_quiet(cli: Cli, file: Callable[..., str], study: Path) -> None:
+    code = "open('elsewhere.txt', 'w').write('x')\nopen('results/kept.txt', 'w').write('y')"
+    done = cli("run", file(code))
+    assert "1 file of the project differs in the sandbox (dropped at its end): elsewhere.txt" in done.stderr
+    assert (study / "results" / "kept.txt").read_text() == "y"
+    assert not (study / "elsewhere.txt").exists()
+    assert cli("run", "--quiet", file(code)).stderr == ""
+
+
+def test_json_is_one_object(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", "--json", file("print('x')\n1 / 0"))
+    result = json.loads(done.stdout)
+    assert (result["status"], result["exit_status"], result["stdout"]) == ("error", 1, "x\n")
+    assert result["error"]["ename"] == "ZeroDivisionError"
+    assert result["usage"]["wall"] > 0
+
+
+def test_ctrl_c_interrupts_the_code(file: Callable[..., str], study: Path) -> None:
+    process = _start(study, file("print('running', flush=True)\nwhile True: pass"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "KeyboardInterrupt" in errors
+
+
+def test_sigterm_ends_it_and_the_sandbox(file: Callable[..., str], study: Path, cli: Cli) -> None:
+    process = _start(study, file("import time\nprint('running', flush=True)\ntime.sleep(600)"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    [box] = [box for state in json.loads(cli("ps", "--json").stdout) for box in state["sandboxes"] if box["cell"]]
+    ended = os.pidfd_open(box["pid"])
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    import select
+
+    assert select.select([ended], [], [], 60)[0] == [ended]
+    os.close(ended)
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(file: Callable[..., str], study: Path) -> None:
+    process = _start(study, file("while True: print('y' * 1000)"))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert process.stderr.read() == ""
+    process.stderr.close()

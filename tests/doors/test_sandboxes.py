@@ -1,0 +1,163 @@
+"""%sandbox, and what the options of %%sandbox do to the sandboxes of a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Notebook
+
+
+def test_nothing_is_started_by_asking(notebook: Notebook) -> None:
+    assert "No sandbox runs yet" in notebook.run("%sandbox").ok().stdout
+
+
+def test_status_tells_use_and_limits(notebook: Notebook) -> None:
+    notebook.run("%%sandbox one\nx = 1").ok()
+    text = notebook.run("%sandbox status one").ok().stdout
+    assert "one: idle (linux)" in text
+    assert "of 4.0 GiB" in text
+    assert "network namespace" in text
+
+
+def test_fresh_and_restart_forget_variables(notebook: Notebook) -> None:
+    notebook.run("%%sandbox one\nx = 1").ok()
+    assert "False" in notebook.run("%%sandbox one --fresh\nprint('x' in globals())").ok().stdout
+    notebook.run("%%sandbox one\nx = 1").ok()
+    notebook.run("%sandbox restart one").ok()
+    assert "False" in notebook.run("%%sandbox one\nprint('x' in globals())").ok().stdout
+
+
+def test_stop_ends_it(notebook: Notebook) -> None:
+    notebook.run("%%sandbox gone\nx = 1").ok()
+    notebook.run("%sandbox stop gone").ok()
+    ran = notebook.run("%sandbox status gone")
+    assert ran.ename == "SandboxError"
+    assert "no sandbox named 'gone'" in ran.error
+
+
+def test_options_stay_until_others_are_given(notebook: Notebook) -> None:
+    """A later cell of the same name need not repeat them, and keeps its variables."""
+    notebook.run("%%sandbox kept --policy strict --memory 600MiB\nx = 1").ok()
+    again = notebook.run("%%sandbox kept\nprint(x)").ok()
+    assert again.stdout == "1\n"
+    assert again.notes == []
+    assert "of 600.0 MiB" in notebook.run("%sandbox status kept").ok().stdout
+
+
+def test_another_policy_is_another_sandbox_and_is_told(notebook: Notebook) -> None:
+    notebook.run("%%sandbox moved\nx = 1").ok()
+    ran = notebook.run("%%sandbox moved --policy strict\nprint('x' in globals())").ok()
+    assert ran.stdout == "False\n"
+    assert any("new sandbox 'moved'" in note for note in ran.notes)
+
+
+def test_a_policy_that_can_not_be_leaves_the_sandbox_as_it_was(notebook: Notebook) -> None:
+    notebook.run("%%sandbox steady\nx = 1").ok()
+    ran = notebook.run("%%sandbox steady --policy nowhere.toml\n1")
+    assert ran.ename == "PolicyError"
+    assert "does not exist" in ran.error
+    assert notebook.run("%%sandbox steady\nprint(x)").ok().stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--timeout soon", "is not a duration"),
+        ("--memory 2G", "GiB"),
+        ("--policy netwrok", 'did you mean "network"'),
+        ("--backend docker", "not available in this version"),
+        ("--colour red", "unrecognized arguments"),
+    ],
+)
+def test_a_wrong_option_says_what_to_write(notebook: Notebook, line: str, told: str) -> None:
+    ran = notebook.run(f"%%sandbox wrong {line}\nprint('ran')")
+    assert ran.reply["status"] == "error"
+    assert told in ran.stderr + ran.error
+    assert ran.stdout == ""
+
+
+def test_changes_outside_writable_folders_are_told_once(notebook: Notebook) -> None:
+    first = notebook.run("%%sandbox writer\nopen('extra.txt', 'w').write('x')").ok()
+    assert first.notes == ["ipysandbox: 1 file of the project differs in the sandbox (dropped at its end): extra.txt"]
+    assert notebook.run("%%sandbox writer\n1").ok().notes == []
+    assert "added  extra.txt" in notebook.run("%sandbox diff writer").ok().stdout
+    assert not (notebook.folder / "extra.txt").exists()
+
+
+def test_what_is_written_to_results_is_there_at_once(notebook: Notebook) -> None:
+    notebook.run("%%sandbox writer\nopen('results/r.txt', 'w').write('x')").ok()
+    assert (notebook.folder / "results" / "r.txt").read_text() == "x"
+
+
+def test_policy_shows_where_each_setting_comes_from(notebook: Notebook) -> None:
+    notebook.run("%%sandbox kept\n1").ok()
+    text = notebook.run("%sandbox policy kept").ok().stdout
+    assert "limits.memory" in text
+    assert "cell option" in text
+    assert "built-in strict" in text
+
+
+def test_check_and_audit_speak_of_what_was_run(notebook: Notebook) -> None:
+    notebook.run("%%sandbox seen\nimport os\nos.system('ls')")
+    assert "refused [call.os-system]" in notebook.run("%sandbox check seen").ok().stdout
+    trail = notebook.run("%sandbox audit seen").ok().stdout
+    assert "sandbox.start" in trail
+    assert "check.verdict" in trail
+
+
+def test_doctor_prints_the_guarantees(notebook: Notebook) -> None:
+    assert "files.write" in notebook.run("%sandbox doctor").ok().stdout
+
+
+@pytest.mark.parametrize("action", ["commit", "discard", "dashboard"])
+def test_what_this_version_lacks_says_so(notebook: Notebook, action: str) -> None:
+    assert "not available in this version" in notebook.run(f"%sandbox {action}").error
+
+
+def test_a_projects_unapproved_policy_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\nwall = "30s"\n')
+    one = Notebook(tmp_path)
+    try:
+        [note] = one.run("%%sandbox\nprint('ran')").ok().notes
+        assert "not granted" in note
+        assert "limits.memory" in note
+        assert "ipysandbox policy trust" in note
+        assert "30s" in one.run("%sandbox policy").ok().stdout
+    finally:
+        one.close()
+
+
+def test_unloading_ends_the_sandboxes_and_takes_the_magics_away(tmp_path: Path) -> None:
+    one = Notebook(tmp_path)
+    try:
+        one.run("%%sandbox\nx = 1").ok()
+        one.run("%unload_ext ipysandbox").ok()
+        assert one.run("%%sandbox\n1").ename == "UsageError"
+        one.run("%load_ext ipysandbox").ok()
+        assert one.run("%%sandbox\nprint('x' in globals())").ok().stdout == "False\n"
+    finally:
+        one.close()
+
+
+def _completions(notebook: Notebook, code: str) -> list[str]:
+    reply = notebook.client.complete(code, len(code), reply=True, timeout=60)
+    return [str(match) for match in reply["content"]["matches"]]
+
+
+def test_options_values_names_and_actions_complete(notebook: Notebook) -> None:
+    notebook.run("%%sandbox finished\n1").ok()
+    assert _completions(notebook, "%%sandbox --time") == ["--timeout"]
+    assert {"strict", "network", "default"} <= set(_completions(notebook, "%%sandbox --policy "))
+    assert "finished" in _completions(notebook, "%%sandbox fin")
+    assert _completions(notebook, "%sandbox res") == ["restart"]
+    assert _completions(notebook, "%sandbox stop finis") == ["finished"]
+    assert "--fresh" not in _completions(notebook, "%%sandbox --fresh --")
+
+
+def test_the_question_mark_shows_the_options(notebook: Notebook) -> None:
+    reply = notebook.client.inspect("%%sandbox", 9, reply=True, timeout=60)
+    text = reply["content"]["data"]["text/plain"]
+    assert "%%sandbox [NAME] [options]" in text
+    assert "--allow-error" in text
