@@ -83,10 +83,8 @@ def test_calls_that_reach_the_kernels_inside_are_refused(tell: Callable[[str], A
     assert set(tell(TRY + f"[call(*args) for args in {list(hidden.values())!r}]")) == {"ENOSYS"}
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="other machines have no second table to call")
 def test_a_32_bit_call_ends_the_process_that_makes_it(tell: Callable[[str], Any]) -> None:
-    if os.uname().machine != "x86_64":
-        assert True, "there is no second table to call"
-        return
     told = tell("""
 import ctypes, mmap, os
 pid = os.fork()

@@ -287,6 +287,8 @@ def _program(plan: Plan, request: dict[str, Any], program_fds: list[int], log_fd
     """Give the program its own standard streams, descriptors, environment and folder; then hand over."""
     status = 70
     try:
+        # The change of user took it away; without it a program can't read its own /proc, nor the watchdog its memory.
+        libc.prctl(libc.PR_SET_DUMPABLE, 1)
         os.setsid()
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)
