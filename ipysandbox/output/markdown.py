@@ -1,4 +1,4 @@
-"""Cleans Markdown so that no renderer finds HTML, an image to load, or a link other than http, https, mailto and #.
+"""Cleans Markdown so that no renderer finds HTML, an image to load, or a link that runs or leaves the page's folder.
 
 Renderers disagree about where code and links end, so nothing here depends on that: what is dangerous is broken
 everywhere, inside code by an invisible word joiner, elsewhere by what reads best.
@@ -11,29 +11,35 @@ import re
 from .latex import defuse_tex
 
 _JOINER = "\u2060"
-_CODE = re.compile(
-    r"(?:^|\n) {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:\n {0,3}(?P=fence)[`~]*[ \t]*(?=\n|\Z)|\Z)|`[^`\n]+`", re.S
-)
-_IMAGE = re.compile(r"!+(?=\[)")
-_ALLOWED = r"(?!\s*(?:https?://[^\s\\]|mailto:[^\s\\]|#))"
-_LINK = re.compile(rf"\](?=\({_ALLOWED})", re.I)
-_DEFINITION = re.compile(rf"\](?=:{_ALLOWED})", re.I)
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*\Z)|~{3,})")
+_INLINE = re.compile(r"(`[^`]+`)")
+_IMAGE = re.compile(r"(?<!!)!+(?=\[)")
+_LESS = re.compile(f"<(?!{_JOINER})")
+# A destination with a scheme other than these, with an entity or escape that could hide one, or from the server's root.
+_ELSEWHERE = r"\s*(?:<|&lt;)?\s*(?!https?://[^\s\\]|mailto:[^\s\\])(?:[/\\]|[^\s()<>/?#]{0,200}[:&\\])"
+_LINK = re.compile(rf"\](?=\s{{0,20}}\({_ELSEWHERE}|:{_ELSEWHERE})", re.I)
+
 
 
 def clean_markdown(text: str) -> str:
-    """Markdown with HTML shown as text, images as links, and links to anything but the web as text."""
+    """Markdown with HTML shown as text, images as links, and links that are neither relative nor to the web as text."""
     parts: list[str] = []
-    at = 0
-    text = defuse_tex(text)
-    for code in _CODE.finditer(text):
-        parts += (_break(text[at : code.start()], "&lt;", ""), _break(code.group(), f"<{_JOINER}", f"!{_JOINER}"))
-        at = code.end()
-    parts.append(_break(text[at:], "&lt;", ""))
-    # Over the whole text: a bracket and its parenthesis may come from two parts.
-    joined = _IMAGE.sub("", "".join(parts))
-    return _DEFINITION.sub(f"]{_JOINER}", _LINK.sub(f"]{_JOINER}", joined))
+    fence = ""  # what opened the block of code that this line is in
+    for line in defuse_tex(text).split("\n"):
+        mark = _FENCE.match(line)
+        code = bool(fence or mark)
+        if fence and mark and mark[1].startswith(fence):
+            fence = ""
+        elif mark and not fence:
+            fence = mark[1]
+        pieces = ["", line] if code else _INLINE.split(line)
+        parts.append("".join(_break(piece, inside=index % 2 == 1) for index, piece in enumerate(pieces)))
+    # Over the whole text: a bracket and what follows it may stand on two lines.
+    return _LINK.sub(f"]{_JOINER}", _IMAGE.sub("", "\n".join(parts)))
 
 
-def _break(part: str, less_than: str, bang: str) -> str:
-    part = re.sub(f"<(?!{_JOINER})", less_than, part)
-    return _IMAGE.sub(bang, part)
+def _break(piece: str, *, inside: bool) -> str:
+    """``piece`` without tags and images; ``inside`` code it keeps its looks."""
+    if inside:
+        return _IMAGE.sub(f"!{_JOINER}", _LESS.sub(f"<{_JOINER}", piece))
+    return _IMAGE.sub("", _LESS.sub("&lt;", piece))

@@ -57,7 +57,7 @@ _HEADINGS = words("h1 h2 h3 h4 h5 h6")
 _P_STOPS = _CELLS | words("div li blockquote section")
 
 _WS = r"[ \t\r\n\f]"
-_OPEN = re.compile(r"<(?:(/?)([A-Za-z][^ \t\r\n\f/>]*)|!--|[!?/])")
+_OPEN = re.compile(r"<(?:(/?)([A-Za-z][^ \t\r\n\f/>]*)(>)?|!--|[!?/])")
 # The tokenizer states of section 13.2.5.32 to 13.2.5.38: a value is quoted, or unquoted up to white space or ">".
 _NAME = re.compile(r"[ \t\r\n\f/]*([^ \t\r\n\f/>][^ \t\r\n\f/>=]*)")
 _EQUALS = re.compile(rf"{_WS}*={_WS}*")
@@ -66,6 +66,8 @@ _TAG_END = re.compile(r"[ \t\r\n\f/]*>")
 _COMMENT_END = re.compile(r"-->|--!>")
 _KEPT_NAME = re.compile(r"[a-z][a-z-]{0,20}")
 _ATTRIBUTE_NAME = re.compile(r"[a-z]{1,16}")
+_REFERENCES_MAX = 500
+_REFERENCES = re.compile(rf"(?:[^&]*&){{{_REFERENCES_MAX}}}[^&;]{{0,40}};?")
 _VISIBLE = re.compile(r"[^ \t\r\n\f]")
 
 
@@ -109,7 +111,7 @@ class _Balancer:
         name = match[2]
         if name is None:
             return self._comment(match)
-        attributes, at = self._attributes(match.end())
+        attributes, at = ({}, match.end()) if match[3] else self._attributes(match.end())
         if at < 0:
             return len(self.source)  # an unfinished tag: parsers drop it, and with it all that follows
         name = name.lower()
@@ -156,7 +158,8 @@ class _Balancer:
                     value, at = self.source[at + 1 : close], close + 1
                 elif unquoted := _UNQUOTED.match(self.source, at):
                     value, at = unquoted.group(), unquoted.end()
-            found.setdefault(name[1].lower(), value)
+            if value.count("&") <= _REFERENCES_MAX:
+                found.setdefault(name[1].lower(), value)
         return found, end.end()
 
     def _raw(self, name: str, at: int) -> tuple[str, int]:
@@ -178,7 +181,9 @@ class _Balancer:
                 self.out.append(text)
                 return
             self._open_cell()
-        self.out.append(text.replace("<", "&lt;").replace(">", "&gt;"))
+        text = text.replace("<", "&lt;").replace(">", "&gt;")
+        # html5ever takes quadratic time for many references in one text; a comment, which nh3 drops, ends a text.
+        self.out.append(_REFERENCES.sub(r"\g<0><!---->", text) if text.count("&") > _REFERENCES_MAX else text)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if name in _CLOSES:
