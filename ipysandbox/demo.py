@@ -1,4 +1,4 @@
-"""``python -m ipysandbox.demo NOTEBOOK``: runs a notebook cell by cell, tells how each went, and writes a page of it."""
+"""``python -m ipysandbox.demo NOTEBOOK``: runs a notebook cell by cell, tells how each went, writes a page of it."""
 
 from __future__ import annotations
 

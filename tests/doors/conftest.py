@@ -64,10 +64,10 @@ class Ran:
 class Notebook:
     """A plain ipykernel with the extension loaded, as a front end would drive it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environ: str) -> None:
         self.folder = folder
         self.manager = KernelManager(kernel_name="python3")
-        self.manager.start_kernel(cwd=str(folder))
+        self.manager.start_kernel(cwd=str(folder), env={**os.environ, **environ})
         self.client: BlockingKernelClient = self.manager.blocking_client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=SECONDS)

@@ -129,6 +129,18 @@ def test_a_projects_unapproved_policy_is_told_in_one_line(tmp_path: Path) -> Non
         one.close()
 
 
+def test_the_project_stays_the_notebooks_when_the_kernel_changes_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    one = Notebook(tmp_path, JPY_SESSION_NAME=str(tmp_path / "study.ipynb"))
+    try:
+        one.run("%%sandbox\nx = 1").ok()
+        one.run("%cd elsewhere").ok()
+        assert one.run("%%sandbox\nprint(x)").ok().stdout == "1\n"
+        assert f"project {tmp_path}\n" in one.run("%sandbox").ok().stdout
+    finally:
+        one.close()
+
+
 def test_unloading_ends_the_sandboxes_and_takes_the_magics_away(tmp_path: Path) -> None:
     one = Notebook(tmp_path)
     try:
