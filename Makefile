@@ -63,7 +63,7 @@ $(VENV)/.made:
 	@echo 'Making the environment $(VENV)'
 	@$(PYTHON) -m venv $(VENV)
 	@# Older ones copy the whole folder, environment included, before they build.
-	@$(PIP) install --quiet 'pip>=21.3'
+	@$(PIP) install -qq 'pip>=21.3'
 	@touch $@
 
 # The built panel is kept by the build when it is there, so a stale one has to go first.
@@ -78,12 +78,12 @@ dist/.built: $(SOURCES) $(VENV)/.made
 # A plain install, not an editable one: the code that is tested or guards a demo is a copy that nothing in this folder can change.
 $(VENV)/.demo $(VENV)/.test $(VENV)/.lint: $(VENV)/.%: dist/.built
 	@echo 'Installing ipysandbox[$*] into $(VENV)'
-	@$(PIP) install --quiet --force-reinstall --no-deps dist/*.whl
-	@$(PIP) install --quiet "`echo dist/*.whl`[$*]"
+	@$(PIP) install -qq --force-reinstall --no-deps dist/*.whl
+	@$(PIP) install -qq "`echo dist/*.whl`[$*]"
 	@touch $@
 
 $(VENV)/.panel: dist/.built
 	@echo 'Installing what tests the panel'
-	@$(PIP) install --quiet "`echo dist/*.whl`[panel]"
+	@$(PIP) install -qq "`echo dist/*.whl`[panel]"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" jlpm install --immutable >$(VENV)/panel.log 2>&1 || { cat $(VENV)/panel.log; exit 1; }
 	@touch $@
