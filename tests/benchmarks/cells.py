@@ -1,0 +1,131 @@
+"""Cells in kernels that are up already: the way there and back, floods of output, and work that meets the layers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from kernels import Client, plain_kernel, relayed_kernel
+from measure import Group, Sample
+from peers import Peer
+
+from ipysandbox import Sandbox
+
+_PLAIN = "plain ipykernel"
+_PRINTS = {
+    "print-large": ("10 MB in one print", "print('x' * 10_000_000)", 10_000_001),
+    "print-lines": ("100,000 lines, 10 MB", "for _ in range(100_000):\n    print('x' * 99)", 10_000_000),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Code whose time is taken where it runs, so that a program's start and a cell's way there don't count."""
+
+    key: str
+    title: str
+    setup: str
+    body: str
+
+    @property
+    def code(self) -> str:
+        return (
+            f"import os, subprocess, time\n{self.setup}\n"
+            f"begin = time.perf_counter()\n{self.body}\nprint(time.perf_counter() - begin)"
+        )
+
+
+_OPENS = "for _ in range(20_000):\n    with open({path!r}, 'rb') as file:\n        file.read()"
+_WRITE = "with open({path!r}, 'wb') as file:\n    file.write(b'a,b\\n1,2\\n')"
+_MATRIX = "import numpy as np\nmatrix = np.random.default_rng(1).random((1000, 1000))\nmatrix @ matrix"
+_WORK = (
+    Work("loop", "CPU: 3 million steps of a Python loop", "", "sum(i * i for i in range(3_000_000))"),
+    Work("matmul", "CPU: numpy, 10 products of 1000 × 1000", _MATRIX, "for _ in range(10):\n    matrix @ matrix"),
+    Work("open", "20,000 × open and read a file of the project", "", _OPENS.format(path="data/x.csv")),
+    Work(
+        "open-results", "20,000 × open and read a file in results/",
+        _WRITE.format(path="results/x.csv"), _OPENS.format(path="results/x.csv"),
+    ),
+    Work(
+        "open-tmp", "20,000 × open and read a file in /tmp",
+        _WRITE.format(path="/tmp/ipysandbox-benchmark"), _OPENS.format(path="/tmp/ipysandbox-benchmark"),
+    ),
+    Work("stat", "50,000 × os.stat of a file of the project", "", "for _ in range(50_000):\n    os.stat('data/x.csv')"),
+    Work("spawn", "100 × run /bin/true", "", "for _ in range(100):\n    subprocess.run(['/bin/true'])"),
+)  # fmt: skip
+
+
+def groups(
+    project: Path,
+    environ: Mapping[str, str],
+    peers: Sequence[Peer],
+    rounds: int,
+    trips: int,
+    stack: ExitStack,
+) -> Iterator[Group]:
+    """``stack`` ends the kernels that the groups share."""
+    plain = _kept(plain_kernel(project, environ), stack)
+    notebook = _kept(plain_kernel(project, environ), stack)
+    notebook.run("%load_ext ipysandbox")
+    relayed = _kept(relayed_kernel(project, "benchmark"), stack)
+    box = stack.enter_context(Sandbox(project=project))
+
+    yield Group(
+        "trip",
+        "Warm cell, there and back",
+        _PLAIN,
+        {
+            _PLAIN: partial(_cell, plain.run, "1 + 1", "2"),
+            "sandbox, Jupyter protocol": partial(_cell, relayed.run, "1 + 1", "2"),
+            "Sandbox.run, value included": partial(_cell, lambda code: str(box.run(code).value), "1 + 1", "2"),
+            "%%sandbox in a notebook": partial(_cell, notebook.run, "%%sandbox\n1 + 1", "2"),
+        },
+        trips,
+    )
+    for key, (title, code, size) in _PRINTS.items():
+        cases = {
+            _PLAIN: partial(_print, plain.run, code, size),
+            "sandbox, Jupyter protocol": partial(_print, relayed.run, code, size),
+            "Sandbox.run": partial(_print, lambda code: box.run(code).stdout, code, size),
+            "%%sandbox in a notebook": partial(_print, notebook.run, "%%sandbox\n" + code, size),
+        }
+        yield Group(key, f"Print: {title}", _PLAIN, cases, rounds)
+    for work in _WORK:
+        inside: dict[str, Sample] = {
+            _PLAIN: partial(_inside, plain.run, work.code),
+            "sandbox": partial(_inside, relayed.run, work.code),
+            **{peer.name: partial(_inside, partial(peer.run, folder=project), work.code) for peer in peers},
+        }
+        yield Group(work.key, work.title, _PLAIN, inside, rounds)
+
+
+def _kept(kernel: Client, stack: ExitStack) -> Client:
+    stack.callback(kernel.close)
+    kernel.until_subscribed()
+    return kernel
+
+
+def _cell(run: Callable[[str], str], code: str, expected: str) -> float:
+    begin = time.perf_counter()
+    text = run(code)
+    seconds = time.perf_counter() - begin
+    if text != expected:
+        raise RuntimeError(f"{code!r} gave {text!r}")
+    return seconds
+
+
+def _print(run: Callable[[str], str], code: str, size: int) -> float:
+    begin = time.perf_counter()
+    text = run(code)
+    seconds = time.perf_counter() - begin
+    if len(text) != size:
+        raise RuntimeError(f"{len(text)} characters came of {size}")
+    return seconds
+
+
+def _inside(run: Callable[[str], str], code: str) -> float:
+    return float(run(code))
