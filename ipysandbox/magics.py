@@ -36,6 +36,8 @@ class Held:
     folder: str
     changes: str = ""
     last_code: str = ""
+    #: What its policy had to say, once shown: not again under every cell.
+    told: frozenset[str] = frozenset()
 
 
 @magics_class
@@ -87,6 +89,7 @@ class SandboxMagics(Magics):
         if self._start(held, fresh=args.fresh) and not args.fresh:
             self.note(f"A new sandbox '{args.name}' was started; variables of the earlier one are gone.")
         held.last_code = code
+        standing = frozenset(held.box.notices)
         if args.check_only:
             self._check_only(held.box.check(code))
             return
@@ -101,7 +104,7 @@ class SandboxMagics(Magics):
             on_input=on_input,
             want_value=False,
         )
-        self._afterwards(held, result)
+        self._afterwards(held, result, standing)
         if refused:
             raise SandboxError(
                 "the code asked for a password; what is typed at a notebook's password prompt is not passed on",
@@ -180,9 +183,11 @@ class SandboxMagics(Magics):
         small = f'<small style="color: var(--jp-ui-font-color2, gray)">{html.escape(line)}</small>'
         self._ip.display_pub.publish(data={"text/plain": line, "text/html": small}, metadata={})
 
-    def _afterwards(self, held: Held, result: RunResult) -> None:
+    def _afterwards(self, held: Held, result: RunResult, standing: frozenset[str]) -> None:
         for notice in result.notices:
-            self.note(notice)
+            if notice not in held.told:
+                self.note(notice)
+        held.told = standing
         line = changes_line(result.changes, result.changes_total)
         if line and line != held.changes:
             self.note(line)

@@ -116,7 +116,7 @@ def test_what_this_version_lacks_says_so(notebook: Notebook, action: str) -> Non
     assert "not available in this version" in notebook.run(f"%sandbox {action}").error
 
 
-def test_a_projects_unapproved_policy_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_projects_unapproved_policy_is_told_in_one_line_once(tmp_path: Path) -> None:
     (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\nwall = "30s"\n')
     one = Notebook(tmp_path)
     try:
@@ -124,6 +124,7 @@ def test_a_projects_unapproved_policy_is_told_in_one_line(tmp_path: Path) -> Non
         assert "not granted" in note
         assert "limits.memory" in note
         assert "ipysandbox policy trust" in note
+        assert one.run("%%sandbox\n1").ok().notes == []
         assert "30s" in one.run("%sandbox policy").ok().stdout
     finally:
         one.close()
