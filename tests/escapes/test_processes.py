@@ -69,13 +69,16 @@ def test_a_bystander_gets_no_signal(tmp_path: Path, tell: Callable[[str], Any]) 
 def test_calls_that_reach_the_kernels_inside_are_refused(tell: Callable[[str], Any]) -> None:
     calls = {
         "unshare": (272, 0x10000000), "setns": (308, 0, 0), "mount": (165, 0, 0, 0, 0, 0), "umount2": (166, 0, 0),
-        "pivot_root": (155, 0, 0), "chroot": (161, 0), "ptrace": (101, 0, 0, 0, 0), "process_vm_readv": (310, 1, 0, 0, 0, 0, 0),
-        "keyctl": (250, 0, 0, 0, 0, 0), "add_key": (248, 0, 0, 0, 0, 0), "request_key": (249, 0, 0, 0, 0), "bpf": (321, 0, 0, 0),
-        "perf_event_open": (298, 0, 0, 0, 0, 0), "io_uring_setup": (425, 1, 0), "userfaultfd": (323, 1), "open_tree": (428, 0, 0, 0),
-        "fsopen": (430, 0, 0), "pidfd_getfd": (438, 0, 0, 0), "name_to_handle_at": (303, 0, 0, 0, 0, 0), "kcmp": (312, 1, 1, 0, 0, 0),
-        "modify_ldt": (154, 0, 0, 0), "syslog": (103, 3, 0, 0), "reboot": (169, 0, 0, 0, 0), "swapon": (167, 0, 0), "acct": (163, 0),
-        "init_module": (175, 0, 0, 0), "settimeofday": (164, 0, 0), "sethostname": (170, 0, 0), "shmget": (29, 1, 4096, 0o1600),
-        "msgget": (68, 1, 0o1600), "quotactl": (179, 0, 0, 0, 0), "fanotify_init": (300, 0, 0), "iopl": (172, 3),
+        "pivot_root": (155, 0, 0), "chroot": (161, 0), "ptrace": (101, 0, 0, 0, 0),
+        "process_vm_readv": (310, 1, 0, 0, 0, 0, 0), "keyctl": (250, 0, 0, 0, 0, 0),
+        "add_key": (248, 0, 0, 0, 0, 0), "request_key": (249, 0, 0, 0, 0), "bpf": (321, 0, 0, 0),
+        "perf_event_open": (298, 0, 0, 0, 0, 0), "io_uring_setup": (425, 1, 0), "userfaultfd": (323, 1),
+        "open_tree": (428, 0, 0, 0), "fsopen": (430, 0, 0), "pidfd_getfd": (438, 0, 0, 0),
+        "name_to_handle_at": (303, 0, 0, 0, 0, 0), "kcmp": (312, 1, 1, 0, 0, 0), "modify_ldt": (154, 0, 0, 0),
+        "syslog": (103, 3, 0, 0), "reboot": (169, 0, 0, 0, 0), "swapon": (167, 0, 0), "acct": (163, 0),
+        "init_module": (175, 0, 0, 0), "settimeofday": (164, 0, 0), "sethostname": (170, 0, 0),
+        "shmget": (29, 1, 4096, 0o1600), "msgget": (68, 1, 0o1600), "quotactl": (179, 0, 0, 0, 0),
+        "fanotify_init": (300, 0, 0), "iopl": (172, 3),
     }  # fmt: skip
     told = tell(TRY + f"{{name: call(*args) for name, args in {calls!r}.items()}}")
     assert told == dict.fromkeys(calls, "EPERM")

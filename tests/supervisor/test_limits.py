@@ -40,7 +40,8 @@ def test_wall_time_interrupts_and_keeps_the_variables(box: Sandbox) -> None:
     "code",
     [
         "import signal\nsignal.signal(signal.SIGINT, lambda *_: None)\nwhile True: pass",
-        "import signal, time\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
+        "import signal, time\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n"
+        "    except (OSError, ValueError): pass\n"
         "while True: time.sleep(1)",
         "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
         "import ctypes, signal\nlibc = ctypes.CDLL(None)\nlibc.signal(2, 1)\nwhile True: libc.usleep(100000)",
@@ -94,7 +95,8 @@ def test_one_greedy_process_meets_a_memory_error_and_goes_on(make_box: MakeBox) 
 @pytest.mark.parametrize(
     "code",
     [
-        "import os, time\nfor _ in range(10):\n    if os.fork() == 0:\n        data = bytearray(200 << 20); time.sleep(60)\ntime.sleep(60)",
+        "import os, time\nfor _ in range(10):\n    if os.fork() == 0:\n        data = bytearray(200 << 20)\n"
+        "        time.sleep(60)\ntime.sleep(60)",
         "import mmap, time\nm = mmap.mmap(-1, 3 << 30)\nfor at in range(0, 3 << 30, 4096): m[at] = 1",
         "import subprocess\nsubprocess.run(['sh', '-c', 'head -c 3000000000 /dev/zero | tail'])",
         "import time\nfor n in range(12): open(f'/dev/shm/{n}', 'wb').write(bytes(128 << 20))\ntime.sleep(60)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import random
 import select
@@ -11,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,12 +64,12 @@ def _ours(known: set[int], host: subprocess.Popen[str]) -> list[str]:
     return found
 
 
-def _wait_until(condition: object, seconds: float) -> float:
+def _wait_until(condition: Callable[[], list[Any]], seconds: float) -> float:
     """Wait for ``condition()`` to be empty; how long that took. select is the clock: nothing is slept for blindly."""
     started = time.monotonic()
-    while condition():  # type: ignore[operator]
+    while condition():
         if time.monotonic() - started > seconds:
-            pytest.fail(f"left behind after {seconds:.0f} s: {condition()}")  # type: ignore[operator]
+            pytest.fail(f"left behind after {seconds:.0f} s: {condition()}")
         select.select([], [], [], 0.02)
     return time.monotonic() - started
 
@@ -92,7 +95,7 @@ def test_kill_9_of_host_supervisor_or_sandbox_leaves_nothing(project: Path) -> N
         supervisor, sandbox = (int(word) for word in line.split()[1:])
         # Anywhere between the first instruction of a cell and the middle of it.
         select.select([], [], [], choose.uniform(0, 0.15))
-        target = choose.choices(list(counts), weights=[5, 3, 2, 2])[0]
+        target = choose.choices(list(counts), weights=[12, 3, 2, 2])[0]
         counts[target] += 1
         if target == "zygote":
             [pid] = [child for child in tree(supervisor)[1:] if b"zygote" in _cmdline(child)][:1] or [sandbox]
@@ -100,21 +103,19 @@ def test_kill_9_of_host_supervisor_or_sandbox_leaves_nothing(project: Path) -> N
             pid = {"sandbox": sandbox, "supervisor": supervisor, "host": host.pid}[target]
         inside = tree(sandbox)
         os.kill(pid, signal.SIGKILL)
-        _wait_until(lambda: [p for p in inside if _alive(p)], _GONE_SECONDS)
+        _wait_until(functools.partial(_living, inside), _GONE_SECONDS)
         if target == "host":
             host.wait()
             host.stdout.close()
-            finished = host
-            slowest = max(slowest, _wait_until(lambda: _ours(known, finished), _GONE_SECONDS))
+            slowest = max(slowest, _wait_until(functools.partial(_ours, known, host), _GONE_SECONDS))
             _wait_until(lambda: list(runtime.glob("ipysandbox/*")), _GONE_SECONDS)
             host = None
     if host is not None:
         host.kill()
         host.wait()
-        last = host
         assert host.stdout is not None
         host.stdout.close()
-        _wait_until(lambda: _ours(known, last), _GONE_SECONDS)
+        _wait_until(functools.partial(_ours, known, host), _GONE_SECONDS)
     _wait_until(lambda: list(runtime.glob("ipysandbox")), _GONE_SECONDS)
     assert Path("/proc/self/mountinfo").read_text() == mounts
     assert not list(Path("/tmp").glob(f"ipysandbox-{os.getuid()}/*"))
@@ -127,6 +128,10 @@ def _cmdline(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
+
+
+def _living(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if _alive(pid)]
 
 
 def _alive(pid: int) -> bool:
