@@ -139,9 +139,12 @@ class SandboxMagics(Magics):
     def _start(self, held: Held, *, fresh: bool) -> bool:
         """Start or join it; True when variables of an earlier sandbox of that name went with it."""
         known = self.held.get(held.box.name)
-        new = held.box.start(fresh=fresh)  # raises for a policy that can't be: then the earlier sandbox stays as it is
+        if known is held:
+            return held.box.start(fresh=fresh)
+        before = _started(known.box) if known is not None else None
+        held.box.start(fresh=fresh)  # raises for a policy that can't be: then the earlier sandbox stays as it is
         self.held[held.box.name] = held
-        return new and known is not None
+        return known is not None and before != _started(held.box)
 
     def _check_only(self, report: Mapping[str, Any]) -> None:
         if report["verdict"] != "ok":
@@ -228,6 +231,14 @@ class SandboxMagics(Magics):
         # A kernel started from another notebook inherits that one's JPY_SESSION_NAME: believe it if we began there.
         ours = "__vsc_ipynb_file__" in self._ip.user_ns or folder == self._loaded_in
         return folder if ours and Path(folder).is_dir() else os.getcwd()
+
+
+def _started(box: Sandbox) -> float | None:
+    """When the sandbox of that name began; None if it is gone."""
+    try:
+        return float(box.status()["started"])
+    except SandboxError:
+        return None
 
 
 def load(ipython: Any) -> None:

@@ -142,6 +142,15 @@ def test_the_project_stays_the_notebooks_when_the_kernel_changes_its_folder(tmp_
         one.close()
 
 
+def test_another_folder_of_the_same_project_keeps_the_sandbox(notebook: Notebook) -> None:
+    notebook.run("%%sandbox roaming\nx = 1").ok()
+    notebook.run("%cd data").ok()
+    ran = notebook.run("%%sandbox roaming\nprint(x)").ok()
+    notebook.run("%cd ..").ok()
+    assert ran.stdout == "1\n"
+    assert ran.notes == []
+
+
 def test_unloading_ends_the_sandboxes_and_takes_the_magics_away(tmp_path: Path) -> None:
     one = Notebook(tmp_path)
     try:
