@@ -93,7 +93,7 @@ class PlainEncoder:
         self.where = where or outer
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Untransferable(f"{self.where} is nested over {MAX_DEPTH} deep, or holds itself; flatten it first.")
+            raise Untransferable(f"{self.where} is nested over {MAX_DEPTH} deep or holds itself; flatten it.")
         self.spend(NODE_COST)
         node = self.make(obj)
         self.depth -= 1

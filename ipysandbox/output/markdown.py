@@ -20,7 +20,6 @@ _ELSEWHERE = r"\s*(?:<|&lt;)?\s*(?!https?://[^\s\\]|mailto:[^\s\\])(?:[/\\]|[^\s
 _LINK = re.compile(rf"\](?=\s{{0,20}}\({_ELSEWHERE}|:{_ELSEWHERE})", re.I)
 
 
-
 def clean_markdown(text: str) -> str:
     """Markdown with HTML shown as text, images as links, and links that are neither relative nor to the web as text."""
     parts: list[str] = []

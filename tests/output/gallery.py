@@ -54,7 +54,7 @@ HTML = {
     # frames and documents
     "iframe": f"<iframe src={SINK}></iframe>",
     "iframe-srcdoc": "<iframe srcdoc='<script>top.ran=1</script>'></iframe>",
-    "iframe-sandboxed": "<iframe sandbox='allow-scripts allow-same-origin' srcdoc='<script>parent.ran=1</script>'></iframe>",
+    "iframe-sandboxed": "<iframe sandbox='allow-scripts allow-same-origin' srcdoc='<script>top.ran=1</script>'></iframe>",
     "object": "<object data='data:text/html,<script>top.ran=1</script>'></object>",
     "embed": f"<embed src={SINK}>",
     "frameset": f"<frameset><frame src={SINK}></frameset>",
@@ -120,11 +120,12 @@ HTML = {
     "sheet-break-out": "<style>a { content: '</style><img src=x onerror=top.ran=1>' }</style>",
     "sheet-unbalanced": "<style>.x { color: red } } body { color: red } { </style>",
     "sheet-comment-trick": "<style>.x { color: /* } body { color: red } /* */ red }</style>",
-    "sheet-string-trick": "<style>.x { content: \"} body { color: red } .y { content: \" }</style>",
+    "sheet-string-trick": '<style>.x { content: "} body { color: red } .y { content: " }</style>',
     "sheet-escape-selector": "<style>.x { color: red } \\62ody { color: red }</style>",
     "sheet-not": "<style>:not(#sbx-x) { color: red } :is(body) { color: red } #sbx-a, body { color: red }</style>",
     "sheet-has": "<style>:has(.x) { display: none } html:has(#x) { display: none }</style>",
-    "sheet-layer": "<style>@layer x { body { color: red } } @media all { body { color: red } } @scope { p { color: red } }</style>",
+    "sheet-layer": "<style>@layer x { body { color: red } } @media all { body { color: red } }</style>",
+    "sheet-scope": "<style>@scope (body) { p { color: red } }</style>",
     "sheet-nested": "<style>.x { & body { color: red } @media all { body { color: red } } }</style>",
     "sheet-namespace": "<style>@namespace x url(http://www.w3.org/1999/xhtml); x|body { color: red }</style>",
     "sheet-media-attribute": f"<style media='url({SINK})' onload=top.ran=1>.x {{ color: red }}</style>",
@@ -144,7 +145,8 @@ SVG = {
     "use-outside": f"<use href='{SINK}#x'/>",
     "use-data": "<use href='data:image/svg+xml,%3Csvg id=x onload=top.ran=1%3E#x'/>",
     "link": "<a href='javascript:top.ran=1'><text>x</text></a>",
-    "animate": "<rect id='r'><set attributeName='onclick' to='top.ran=1'/><animate attributeName='href' to='javascript:1'/></rect>",
+    "animate": "<rect id='r'><set attributeName='onclick' to='top.ran=1'/></rect>",
+    "animate-link": "<rect id='r'><animate attributeName='href' to='javascript:1'/></rect>",
     "fill-url": f"<rect fill='url({SINK})'/>",
     "style-url": f"<rect style='fill: url({SINK}#a)'/>",
     "filter-url": f"<rect filter='url({SINK}#f)'/><filter id='f'><feImage href='{SINK}'/></filter>",
@@ -168,7 +170,8 @@ SVG_REFUSED = {
     "two-roots": "<svg xmlns='http://www.w3.org/2000/svg'/><script/>",
     "root-script": "<script xmlns='http://www.w3.org/2000/svg'>top.ran=1</script>",
     "empty": "",
-    "circle": "<svg xmlns='http://www.w3.org/2000/svg'><g id='a'><use href='#b'/></g><g id='b'><use href='#a'/></g></svg>",
+    "circle": "<svg xmlns='http://www.w3.org/2000/svg'>"
+    "<g id='a'><use href='#b'/></g><g id='b'><use href='#a'/></g></svg>",
     "laughs": "<svg xmlns='http://www.w3.org/2000/svg'><rect id='a0'/>"
     + "".join(f"<g id='a{i}'>" + f"<use href='#a{i - 1}'/>" * 10 + "</g>" for i in range(1, 12))
     + "<use href='#a11'/></svg>",

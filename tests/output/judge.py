@@ -8,15 +8,22 @@ import html5lib
 
 HTML = "{http://www.w3.org/1999/xhtml}"
 SVG = "{http://www.w3.org/2000/svg}"
-ACTIVE = set(
-    "script object embed applet base frame frameset iframe portal fencedframe meta link form noscript template title textarea "
-    "select button audio video source track canvas math dialog slot xmp plaintext noembed noframes bdo body html head param "
-    "foreignObject animate animateMotion animateTransform set handler listener feImage a".split()
-) - {"a"}
+ACTIVE = {
+    *("script", "object", "embed", "applet", "base", "frame", "frameset", "iframe", "portal", "fencedframe", "meta"),
+    *("link", "form", "noscript", "template", "title", "textarea", "select", "button", "audio", "video", "source"),
+    *("track", "canvas", "math", "dialog", "slot", "xmp", "plaintext", "noembed", "noframes", "bdo", "body", "html"),
+    *("head", "param", "foreignObject", "animate", "animateMotion", "animateTransform", "set", "handler", "listener"),
+    "feImage",
+}
 STRUCTURE = {"html", "head", "body"}  # added by the parser itself
-REFERENCES = {"href", "src", "srcset", "action", "formaction", "poster", "background", "data", "ping", "cite", "longdesc", "usemap"}
-CSS_BAD = re.compile(r"url|@(?!media \(prefers-color-scheme: (?:dark|light)\))|expression|image-set|element\(|\\|behavior|-moz-", re.I)
-CSS_COVER = re.compile(r"position:\s*(?!relative|static)|z-index|transform|animation|pointer-events", re.I)
+REFERENCES = {
+    *("href", "src", "srcset", "action", "formaction", "poster", "background", "data", "ping", "cite", "longdesc"),
+    "usemap",
+}
+CSS_BAD = re.compile(
+    r"url|@(?!media \(prefers-color-scheme: (?:dark|light)\))|expression|image-set|element\(|\\|behavior|-moz-", re.I
+)
+CSS_COVER = re.compile(r"(?<![\w-])position:\s*(?!relative|static)|z-index|transform|animation|pointer-events", re.I)
 
 
 def findings(markup: str, *, svg: bool = False) -> list[str]:
@@ -48,7 +55,20 @@ def findings(markup: str, *, svg: bool = False) -> list[str]:
 def attribute_findings(tag: str, key: str, value: str, svg: bool) -> list[str]:
     flat = re.sub(r"[\x00-\x20]+", "", value).lower()
     found = []
-    if key.startswith(("on", "data-", "form", "xmlns:", "is", "slot", "part")) or key in ("name", "srcdoc", "autofocus", "contenteditable"):
+    forbidden = (
+        "on",
+        "data-",
+        "form",
+        "xmlns:",
+        "is",
+        "slot",
+        "part",
+        "name",
+        "srcdoc",
+        "autofocus",
+        "contenteditable",
+    )
+    if key.startswith(forbidden):
         found.append(f"attribute {key}")
     if key in ("id", "for") and not value.startswith("sbx-"):
         found.append(f"{key}={value}")

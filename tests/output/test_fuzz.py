@@ -13,8 +13,8 @@ from ipysandbox.output.markdown import clean_markdown
 from ipysandbox.output.svg import BadSvg, clean_svg
 
 TAGS = st.sampled_from(
-    "a b p i div span table tr td th tbody thead caption colgroup col li ul ol dl dd dt h1 h2 pre style script svg math "
-    "template select option textarea title noscript iframe form input button img br hr details summary font ruby rt "
+    "a b p i div span table tr td th tbody thead caption colgroup col li ul ol dl dd dt h1 h2 pre style script svg "
+    "math template select option textarea title noscript iframe form input button img br hr details summary font ruby rt "
     "foreignObject mtext mglyph desc frameset body html head xmp plaintext x-y".split(" ")
 )
 ATTRIBUTES = st.sampled_from(
@@ -38,8 +38,12 @@ ATTRIBUTES = st.sampled_from(
 TOKENS = st.one_of(
     st.builds("<{}{}>".format, TAGS, ATTRIBUTES),
     st.builds("</{}>".format, TAGS),
-    st.sampled_from(["<!--", "-->", "--!>", "<!-->", "<![CDATA[", "]]>", "<?x", "<", ">", "&", "&lt;", "&#x3c;", "&amp;lt;"]),
-    st.sampled_from(["\n", "\r", " ", "x", "\x00", "\x0c", "\u202e", "&#13;", "&#0;", "&nbsp;", "\\href", "$", "{", "}", "/*"]),
+    st.sampled_from(
+        ["<!--", "-->", "--!>", "<!-->", "<![CDATA[", "]]>", "<?x", "<", ">", "&", "&lt;", "&#x3c;", "&amp;lt;"]
+    ),
+    st.sampled_from(
+        ["\n", "\r", " ", "x", "\x00", "\x0c", "\u202e", "&#13;", "&#0;", "&nbsp;", "\\href", "$", "{", "}", "/*"]
+    ),
     st.sampled_from(list(HTML.values())),
     st.text(max_size=6),
 )
@@ -66,9 +70,9 @@ def test_html_as_text_and_markdown_are_stable(markup):
 CSS = st.lists(
     st.one_of(
         st.sampled_from(
-            "body .jp-x #main * a:hover { } ; : , > color red position fixed url( ) https://a.test \\75rl( /* */ @import @media "
-            "(prefers-color-scheme: dark) \" ' < </style> --x var(--x) margin -5px content calc( !important :not( :root "
-            "z-index 9999 expression( <!-- --> \\ \n".split(" ")
+            "body .jp-x #main * a:hover { } ; : , > color red position fixed url( ) https://a.test \\75rl( /* */ @import "
+            "@media (prefers-color-scheme: dark) \" ' < </style> --x var(--x) margin -5px content calc( !important :not( "
+            ":root z-index 9999 expression( <!-- --> \\ \n".split(" ")
         ),
         st.text(max_size=4),
     ),
@@ -87,7 +91,12 @@ def test_style_sheets_stay_in_their_output(css):
     assert clean_declarations(plain) == plain
 
 
-@given(st.lists(st.one_of(st.sampled_from(list(SVG.values())), st.sampled_from(["<g>", "</g>", "<text>a&lt;b", "</text>"])), max_size=6))
+@given(
+    st.lists(
+        st.one_of(st.sampled_from(list(SVG.values())), st.sampled_from(["<g>", "</g>", "<text>a&lt;b", "</text>"])),
+        max_size=6,
+    )
+)
 @settings(max_examples=150, deadline=None)
 def test_svg_is_stable_and_clean(parts):
     try:

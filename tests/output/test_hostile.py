@@ -8,8 +8,8 @@ import html5lib
 import markdown_it
 import mistune
 import pytest
-from judge import findings, sheet_findings
 from gallery import HTML, MARKDOWN, SINK, SVG, SVG_REFUSED
+from judge import findings, sheet_findings
 
 from ipysandbox.output.html import clean_html
 from ipysandbox.output.markdown import clean_markdown
@@ -26,7 +26,10 @@ def test_html_keeps_nothing_that_acts(name):
 
 
 @pytest.mark.parametrize("name", HTML)
-@pytest.mark.parametrize("around", ["<table><tr><td>{}</td></tr></table>", "<p><b>{}", "<div title='{}'>", "</div></table>{}<p>", "<pre>\n{}"])
+@pytest.mark.parametrize(
+    "around",
+    ["<table><tr><td>{}</td></tr></table>", "<p><b>{}", "<div title='{}'>", "</div></table>{}<p>", "<pre>\n{}"],
+)
 def test_html_keeps_nothing_that_acts_inside_other_markup(name, around):
     cleaned, _ = clean_html(around.format(HTML[name]))
     assert cleaned is not None

@@ -75,7 +75,9 @@ def test_moves_up_never_leave_the_streams_own_lines():
 
 
 PIECES = st.text(
-    st.one_of(st.sampled_from("\x1b\x1b[]P\\_^X;:0129mKAJHhc\x07\x9b\x9c\x9d\x18\n\r\b ab\u202e\ud800"), st.characters()),
+    st.one_of(
+        st.sampled_from("\x1b\x1b[]P\\_^X;:0129mKAJHhc\x07\x9b\x9c\x9d\x18\n\r\b ab\u202e\ud800"), st.characters()
+    ),
     max_size=60,
 )
 

@@ -145,7 +145,9 @@ def test_array_arrives_with_dtype_shape_and_order_and_can_be_written(array):
     assert got.flags.writeable
 
 
-@pytest.mark.parametrize("value", [np.float32(1.5), np.int64(-1), np.bool_(True), np.datetime64("2024-01-01"), np.str_("x")])
+@pytest.mark.parametrize(
+    "value", [np.float32(1.5), np.int64(-1), np.bool_(True), np.datetime64("2024-01-01"), np.str_("x")]
+)
 def test_numpy_scalar_keeps_its_type(value):
     got = cross(value)
     assert type(got) is type(value)
@@ -155,16 +157,31 @@ def test_numpy_scalar_keeps_its_type(value):
 FRAMES = {
     "plain": pd.DataFrame({"a": [1, 2, 3], "b": [0.5, None, 2.0], "c": ["x", None, "数据"], "d": [True, False, True]}),
     "object-text": pd.DataFrame({"c": pd.Series(["x", None, np.nan, "y"], dtype=object)}),
-    "mixed-objects": pd.DataFrame({"c": pd.Series([1, "x", dt.date(2024, 1, 1), [1, 2], Decimal("1.5")], dtype=object)}),
+    "mixed-objects": pd.DataFrame(
+        {"c": pd.Series([1, "x", dt.date(2024, 1, 1), [1, 2], Decimal("1.5")], dtype=object)}
+    ),
     "text-python": pd.DataFrame({"c": pd.array(["x", pd.NA], dtype=pd.StringDtype("python"))}),
     "text-pyarrow": pd.DataFrame({"c": pd.array(["x", pd.NA], dtype=pd.StringDtype("pyarrow"))}),
-    "dates": pd.DataFrame({"t": pd.date_range("2024-01-01", periods=3, freq="h", tz="Europe/Berlin"), "u": pd.to_datetime(["2024", None, "2025"])}),
+    "dates": pd.DataFrame(
+        {
+            "t": pd.date_range("2024-01-01", periods=3, freq="h", tz="Europe/Berlin"),
+            "u": pd.to_datetime(["2024", None, "2025"]),
+        }
+    ),
     "time-index": pd.DataFrame({"v": range(4)}, index=pd.date_range("2024-03-31", periods=4, freq="D", tz="UTC")),
     "deltas": pd.DataFrame({"t": pd.to_timedelta([1, None], unit="s")}),
     "category": pd.DataFrame({"c": pd.Categorical(["b", "a", None], categories=["b", "a"], ordered=True)}),
     "category-of-dates": pd.DataFrame({"c": pd.Categorical(pd.to_datetime(["2024", "2025"]))}),
-    "nullable": pd.DataFrame({"i": pd.array([1, None], "Int16"), "b": pd.array([True, None], "boolean"), "f": pd.array([0.5, None], "Float64")}),
-    "multi-index": pd.DataFrame({"v": [1, 2]}, index=pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["k", None])),
+    "nullable": pd.DataFrame(
+        {
+            "i": pd.array([1, None], "Int16"),
+            "b": pd.array([True, None], "boolean"),
+            "f": pd.array([0.5, None], "Float64"),
+        }
+    ),
+    "multi-index": pd.DataFrame(
+        {"v": [1, 2]}, index=pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["k", None])
+    ),
     "multi-columns": pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_product([["a"], [1, 2]])),
     "duplicate-columns": pd.DataFrame([[1, "x"]], columns=["a", "a"]),
     "named": pd.DataFrame({"a": [1]}, index=pd.Index([7], name="id")).rename_axis(columns="what"),
@@ -179,7 +196,9 @@ FRAMES = {
 @pytest.mark.parametrize("name", FRAMES)
 def test_table_arrives_with_exact_dtypes_and_labels(name):
     got = cross(FRAMES[name])
-    pd.testing.assert_frame_equal(got, FRAMES[name], check_exact=True, check_column_type="exact", check_index_type="exact")
+    pd.testing.assert_frame_equal(
+        got, FRAMES[name], check_exact=True, check_column_type="exact", check_index_type="exact"
+    )
 
 
 @pytest.mark.parametrize("name", [n for n in FRAMES if FRAMES[n].shape[1]])
