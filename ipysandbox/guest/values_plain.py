@@ -52,7 +52,7 @@ def label(value: object) -> str:
 
 
 class PlainEncoder:
-    """Encodes Python's own types; ``makers`` is looked up by the exact type, so a subclass never passes for its base."""
+    """Encodes Python's own types; ``makers`` is asked for the exact type, so no subclass passes for its base."""
 
     def __init__(self, limit: int) -> None:
         self.buffers: list[Buffer] = []

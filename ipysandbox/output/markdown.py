@@ -11,7 +11,7 @@ import re
 from .latex import defuse_tex
 
 _JOINER = "\u2060"
-_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*\Z)|~{3,})")
+_FENCE = re.compile(r" {0,3}(`{3,})[^`]*\Z")
 _INLINE = re.compile(r"(`[^`]+`)")
 _IMAGE = re.compile(r"(?<!!)!+(?=\[)")
 _LESS = re.compile(f"<(?!{_JOINER})")
@@ -23,18 +23,27 @@ _LINK = re.compile(rf"\](?=\s{{0,20}}\({_ELSEWHERE}|:{_ELSEWHERE})", re.I)
 def clean_markdown(text: str) -> str:
     """Markdown with HTML shown as text, images as links, and links that are neither relative nor to the web as text."""
     parts: list[str] = []
-    fence = ""  # what opened the block of code that this line is in
+    block: list[str] = []  # the lines of a block of code that has not been closed yet
+    fence = ""
     for line in defuse_tex(text).split("\n"):
         mark = _FENCE.match(line)
-        code = bool(fence or mark)
-        if fence and mark and mark[1].startswith(fence):
-            fence = ""
-        elif mark and not fence:
+        if not fence and not mark:
+            parts.append(_clean_line(line))
+            continue
+        block.append(line)
+        if not fence and mark:
             fence = mark[1]
-        pieces = ["", line] if code else _INLINE.split(line)
-        parts.append("".join(_break(piece, inside=index % 2 == 1) for index, piece in enumerate(pieces)))
+        elif mark and mark[1].startswith(fence):
+            parts += [_break(code, inside=True) for code in block]
+            block, fence = [], ""
+    parts += map(_clean_line, block)  # no end: where it ends depends on the renderer
     # Over the whole text: a bracket and what follows it may stand on two lines.
     return _LINK.sub(f"]{_JOINER}", _IMAGE.sub("", "\n".join(parts)))
+
+
+def _clean_line(line: str) -> str:
+    pieces = enumerate(_INLINE.split(line))
+    return "".join(_break(piece, inside=index % 2 == 1) for index, piece in pieces)
 
 
 def _break(piece: str, *, inside: bool) -> str:

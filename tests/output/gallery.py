@@ -54,7 +54,7 @@ HTML = {
     # frames and documents
     "iframe": f"<iframe src={SINK}></iframe>",
     "iframe-srcdoc": "<iframe srcdoc='<script>top.ran=1</script>'></iframe>",
-    "iframe-sandboxed": "<iframe sandbox='allow-scripts allow-same-origin' srcdoc='<script>top.ran=1</script>'></iframe>",
+    "iframe-sandboxed": "<iframe sandbox='allow-scripts allow-same-origin' srcdoc='<script>1</script>'></iframe>",
     "object": "<object data='data:text/html,<script>top.ran=1</script>'></object>",
     "embed": f"<embed src={SINK}>",
     "frameset": f"<frameset><frame src={SINK}></frameset>",

@@ -23,7 +23,9 @@ REFERENCES = {
 CSS_BAD = re.compile(
     r"url|@(?!media \(prefers-color-scheme: (?:dark|light)\))|expression|image-set|element\(|\\|behavior|-moz-", re.I
 )
-CSS_COVER = re.compile(r"(?<![\w-])position:\s*(?!relative|static)|z-index|transform|animation|pointer-events", re.I)
+CSS_COVER = re.compile(
+    r"(?<![\w-])position:(?!\s*(?:relative|static))|z-index|transform|animation|pointer-events", re.I
+)
 
 
 def findings(markup: str, *, svg: bool = False) -> list[str]:
