@@ -71,8 +71,8 @@ CSS = st.lists(
     st.one_of(
         st.sampled_from(
             "body .jp-x #main * a:hover { } ; : , > color red position fixed url( ) https://a.test \\75rl( /* */ "
-            "@import @media (prefers-color-scheme: dark) \" ' < </style> --x var(--x) margin -5px content calc( !important "
-            ":not( :root z-index 9999 expression( <!-- --> \\ \n".split(" ")
+            "@import @media (prefers-color-scheme: dark) \" ' < </style> --x var(--x) margin -5px content calc( "
+            "!important :not( :root z-index 9999 expression( <!-- --> \\ \n".split(" ")
         ),
         st.text(max_size=4),
     ),
