@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -143,13 +144,12 @@ def test_sigterm_ends_it_and_the_sandbox(file: Callable[..., str], study: Path, 
     process = _start(study, file("import time\nprint('running', flush=True)\ntime.sleep(600)"))
     assert process.stdout is not None
     assert process.stdout.readline() == "running\n"
-    [box] = [box for state in json.loads(cli("ps", "--json").stdout) for box in state["sandboxes"] if box["cell"]]
+    running = [box for state in json.loads(cli("ps", "--json").stdout) for box in state["sandboxes"]]
+    [box] = [box for box in running if box["notebook"] == str(study / "cell.py")]
     ended = os.pidfd_open(box["pid"])
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGTERM
-    import select
-
     assert select.select([ended], [], [], 60)[0] == [ended]
     os.close(ended)
 
