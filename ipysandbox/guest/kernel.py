@@ -135,8 +135,9 @@ class SandboxKernel(IPythonKernel):
 def _reseed() -> None:
     """Siblings were forked from one process: without this they would draw the same numbers."""
     random.seed()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
 
 
 def run(program: dict[str, Any], fds: list[int]) -> NoReturn:

@@ -78,7 +78,8 @@ def files_allowed(limits: Limits) -> int:
 
 
 def exceeded(limits: Limits, usage: Usage, *, cpu: float, wall: float | None) -> LimitHit | None:
-    """The first limit that the sandbox is over, if any. ``cpu`` and ``wall`` are the running cell's (None: no cell)."""
+    """The first limit that the sandbox is over, if any. ``wall`` is the running cell's (None: no cell), ``cpu`` its own
+    or what was used since the last one."""
     if usage.memory > limits.memory:
         return hit("memory", limits.memory, usage.memory)
     if usage.disk > limits.disk:
@@ -87,7 +88,7 @@ def exceeded(limits: Limits, usage: Usage, *, cpu: float, wall: float | None) ->
         return hit("files", files_allowed(limits), usage.files)
     if wall is not None and wall > limits.wall:
         return hit("wall", limits.wall, wall)
-    if wall is not None and cpu > limits.cpu:
+    if cpu > limits.cpu:
         return hit("cpu", limits.cpu, cpu)
     return None
 

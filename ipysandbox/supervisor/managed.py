@@ -90,9 +90,11 @@ class Managed:
         self.relay.on_shutdown = self._on_shutdown
         self.relay.stdin_allowed = self._stdin_allowed
         self.relay.on_question_refused = self._on_question_refused
+        self.relay.on_failure = self.fail
         self.instance: Instance | None = None
         self.usage = Usage()
         self.peak_memory = 0
+        self._cpu_at_end = 0.0
         self.cell: Cell | None = None
         self.last: dict[str, Any] | None = None
         self._count = 0
@@ -114,21 +116,13 @@ class Managed:
         began = time.monotonic()
         try:
             instance = await self._backend.start(request)
-            try:
-                await self.relay.attach(instance.endpoints.channels, instance.endpoints.key, _READY_SECONDS)
-            except (asyncio.TimeoutError, asyncio.CancelledError) as exc:
-                await instance.kill()
-                if isinstance(exc, asyncio.CancelledError) and instance.alive():
-                    raise
-                raise StartError(
-                    "the kernel in the sandbox did not answer", hint=instance.last_words()[-2000:]
-                ) from None
+            await self._attach(instance)
         except SandboxError as exc:
             self._record(events.SANDBOX_REFUSED, severity="warning", reason=exc.message)
             raise
         self.instance = instance
         self.started = time.time()
-        self.usage, self.peak_memory = Usage(), 0
+        self.usage, self.peak_memory, self._cpu_at_end = Usage(), 0, 0.0
         instance.on_exit(functools.partial(self._on_exit, instance))
         self._record(
             events.SANDBOX_START,
@@ -140,6 +134,32 @@ class Managed:
         )
         if not instance.alive():
             self._on_exit(instance, None)
+
+    async def _attach(self, instance: Instance) -> None:
+        """Connect the relay to a new kernel; a kernel that ends meanwhile is not waited for."""
+        attach = asyncio.ensure_future(
+            self.relay.attach(instance.endpoints.channels, instance.endpoints.key, _READY_SECONDS)
+        )
+
+        def stop_waiting(_status: int | None) -> None:
+            attach.cancel()
+
+        instance.on_exit(stop_waiting)
+        try:
+            await attach
+        except (asyncio.TimeoutError, asyncio.CancelledError) as exc:
+            ended = not instance.alive()
+            await instance.kill()
+            if isinstance(exc, asyncio.CancelledError) and not ended:
+                raise
+            what = "ended" if ended else "did not answer"
+            words = instance.last_words().strip()[-1500:]
+            raise StartError(
+                f"the kernel in the sandbox {what} while it started; limits that are too low for Python itself "
+                f"(memory {limit_rules.size(self.effective.policy.limits.memory)}, "
+                f"{self.effective.policy.limits.processes} processes) are a common reason",
+                hint=words or None,
+            ) from None
 
     async def close(self) -> None:
         for task in (self._cells, self._watch):
@@ -215,10 +235,16 @@ class Managed:
             message = await self._queue.get()
             try:
                 await self._run_cell(message)
+            except asyncio.CancelledError:
+                raise
             except PolicyError as exc:  # an option of this cell; the sandbox is as it was
                 await self._answer(message, "refused", error=(type(exc).__name__, str(exc)))
             except SandboxError as exc:
                 await self._answer(message, "died", error=(type(exc).__name__, str(exc)), alive=False)
+            except Exception as exc:  # noqa: BLE001 - ours; the sandbox must not go on unwatched, nor the cell hang
+                self.fail(exc)
+                text = f"the supervisor failed ({type(exc).__name__}: {exc}); please report this"
+                await self._answer(message, "died", error=("SandboxDied", text), alive=False)
 
     async def _run_cell(self, message: Message) -> None:
         source = message.content.get("code")
@@ -302,6 +328,7 @@ class Managed:
             if cell.hit is not None:
                 status = "limit"
         self.cell = None
+        self._cpu_at_end = self.usage.cpu
         if not alive:
             await self._end_instance(status)
             self._finish_others("the sandbox ended")
@@ -434,31 +461,43 @@ class Managed:
             busy = self.cell is not None
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _BUSY_SECONDS if busy else _IDLE_SECONDS)
-            instance, cell = self.instance, self.cell
-            if instance is None or not instance.alive():
-                continue
-            limits = cell.limits if cell else self.effective.policy.limits
-            instance.exact_above(int(limits.memory * _EXACT_ABOVE))
-            try:
-                usage = instance.measure()
-            except ProcessLookupError:
-                continue
-            self._note_usage(cell, usage)
-            if cell is not None and cell.hit is not None:
-                continue
-            wall = time.monotonic() - cell.started if cell else None
-            cpu = usage.cpu - cell.cpu_before if cell else 0.0
-            hit = limit_rules.exceeded(limits, usage, cpu=cpu, wall=wall)
-            if hit is None:
-                continue
-            if cell is None:
-                self.notices.append(f"Between cells the sandbox went over its {hit.text}")
-                self._record(
-                    events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed
-                )
-                await instance.kill()
-            else:
-                self._stop(cell, hit, soft=hit.name in ("wall", "cpu"))
+            instance = self.instance
+            if instance is not None and instance.alive():
+                try:
+                    self._look(instance, self.cell)
+                except ProcessLookupError:
+                    continue  # it ended between two looks
+                except Exception as exc:  # noqa: BLE001 - what can't be measured must not run
+                    self.fail(exc)
+
+    def _look(self, instance: Instance, cell: Cell | None) -> None:
+        """Measure once, and end what is over a limit. Raises ProcessLookupError when the sandbox has ended."""
+        limits = cell.limits if cell else self.effective.policy.limits
+        instance.exact_above(int(limits.memory * _EXACT_ABOVE))
+        usage = instance.measure()
+        self._note_usage(cell, usage)
+        wall = time.monotonic() - cell.started if cell else None
+        # Between cells, threads and forged replies may go on computing: they have what one cell has.
+        cpu = usage.cpu - (cell.cpu_before if cell else self._cpu_at_end)
+        hit = limit_rules.exceeded(limits, usage, cpu=cpu, wall=wall)
+        if hit is None:
+            return
+        soft = hit.name in ("wall", "cpu")
+        if cell is None:
+            self.notices.append(f"Between cells the sandbox went over its {hit.text}")
+            self._record(events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed)
+            self._background(instance.kill())
+        elif cell.hit is None:
+            self._stop(cell, hit, soft=soft)
+        elif not soft:
+            self._background(instance.kill())  # within the time that another limit's interrupt was given
+
+    def fail(self, exc: BaseException) -> None:
+        """Something of ours broke: end the sandbox rather than let it run unwatched, and say so."""
+        self.notices.append(f"The supervisor failed ({type(exc).__name__}: {exc}) and ended the sandbox.")
+        self._record("supervisor.failed", severity="alert", error=type(exc).__name__, text=str(exc))
+        if self.instance is not None:
+            self._background(self.instance.kill())
 
     def _note_usage(self, cell: Cell | None, usage: Usage) -> None:
         self.usage = usage
@@ -508,6 +547,9 @@ class Managed:
             "cell": {"number": cell.number, "elapsed": round(time.monotonic() - cell.started, 3)} if cell else None,
             "usage": {
                 **asdict(self.usage if alive else replace(self.usage, memory=0, processes=0)),
+                # Next to its limit, which is one cell's; the whole sandbox's beside it.
+                "cpu": max(0.0, self.usage.cpu - cell.cpu_before) if cell else 0.0,
+                "cpu_total": self.usage.cpu,
                 "memory_peak": self.peak_memory,
                 "output": cell.output if cell else 0,
             },

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ class Relay:
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
         self.on_idle: Callable[[Message], None] | None = None
         self.on_question_refused: Callable[[], None] | None = None
+        #: A direction of this relay broke: nothing more will pass there.
+        self.on_failure: Callable[[BaseException], None] | None = None
         self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
         for channel in CHANNELS:
             sock = self._socket(_FRONT_TYPES[channel])
@@ -83,7 +85,19 @@ class Relay:
             ("iopub", self._subscriptions),
             ("hb", self._heartbeat),
         ):
-            self._tasks.append(asyncio.ensure_future(loop(channel)))
+            self._tasks.append(self._task(loop(channel)))
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run one direction; if it fails, nobody must wait for messages that no longer pass."""
+
+        def finished(task: asyncio.Task[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and self.on_failure is not None:
+                self.on_failure(error)
+
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(finished)
+        return task
 
     def _socket(self, kind: int) -> zmq.asyncio.Socket:
         sock = self._context.socket(kind)
@@ -109,9 +123,9 @@ class Relay:
             sock.connect("ipc://" + endpoints[channel])
             self._back[channel] = sock
         for channel in ("shell", "control"):
-            self._back_tasks.append(asyncio.ensure_future(self._from_kernel(channel)))
-        self._back_tasks.append(asyncio.ensure_future(self._outputs()))
-        self._back_tasks.append(asyncio.ensure_future(self._stdin_from_kernel()))
+            self._back_tasks.append(self._task(self._from_kernel(channel)))
+        self._back_tasks.append(self._task(self._outputs()))
+        self._back_tasks.append(self._task(self._stdin_from_kernel()))
         await asyncio.wait_for(self._settled(), seconds)
 
     async def _settled(self) -> None:

@@ -29,7 +29,7 @@ from .writable import WritableFolder
 
 _INSIDE_ID = 1000
 #: Loaded in the zygote for children to share, where installed: most research cells import them first.
-_PRELOAD = ("numpy", "pandas")
+_PRELOAD = ("numpy", "numpy.random", "pandas")
 #: A cold zygote on a busy machine or a network file system; a start takes a tenth of a second otherwise.
 _START_SECONDS = 60.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
