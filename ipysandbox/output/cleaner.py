@@ -117,7 +117,7 @@ class Cleaner:
         if state not in ("busy", "idle", "starting"):
             return None
         if state == "idle":
-            self._streams.clear()  # what a cell left unfinished never reaches the next one
+            self._streams.clear()
         return {"execution_state": state}
 
     # ---- replies
@@ -129,6 +129,7 @@ class Cleaner:
         return {"status": "aborted" if status in ("abort", "aborted") else "ok"}
 
     def _execute_reply(self, content: Content) -> Content:
+        self._streams.clear()  # what a cell left unfinished never reaches the next one
         # Payloads make a front end open pagers, insert cells and quit: none of them is passed on.
         reply = {**self._outcome(content), "execution_count": _count(content), "payload": []}
         expressions: Any = content.get("user_expressions")

@@ -244,11 +244,12 @@ def test_error_is_cleaned_and_clipped(cleaner):
     assert len(cleaned["traceback"]) == 1000
 
 
-def test_stream_cleans_across_messages_until_the_cell_ends(cleaner):
+@pytest.mark.parametrize("end", [("status", {"execution_state": "idle"}), ("execute_reply", {"status": "ok"})])
+def test_stream_cleans_across_messages_until_the_cell_ends(cleaner, end):
     assert cleaner.clean("stream", {"name": "stdout", "text": "a\x1b]52;c;"}) == {"name": "stdout", "text": "a"}
     assert cleaner.clean("stream", {"name": "stderr", "text": "b"}) == {"name": "stderr", "text": "b"}
     assert cleaner.clean("stream", {"name": "stdout", "text": "eA=="}) is None
-    cleaner.clean("status", {"execution_state": "idle"})
+    cleaner.clean(*end)
     assert cleaner.clean("stream", {"name": "stdout", "text": "next"}) == {"name": "stdout", "text": "next"}
 
 
