@@ -45,13 +45,13 @@ class TextCleaner:
         self._pending = ""
         if self._swallowed is not None:
             text = self._leave_string(text)
+        if not _CHARACTER.search(text):  # most text: one look at each character
+            self._lines += text.count("\n")
+            return text
         unfinished = _UNFINISHED.search(text, max(0, len(text) - _PENDING_MAX))
         if unfinished:
             self._pending = unfinished.group()
             text = text[: unfinished.start()]
-        if not _SPECIAL.search(text):
-            self._lines += text.count("\n")
-            return text
         shown: list[str] = []
         at = 0
         for match in _SPECIAL.finditer(text):
