@@ -45,7 +45,7 @@ def main() -> int:
         _leave_alone_what_is_the_persons(folder)
         stated = facts()
         for name, value in stated.items():
-            console.print(f"{name}: {value}", highlight=False)
+            console.print(f"{name}: {value}", highlight=False, soft_wrap=True)
         try:
             environ = _environment(project)
         except SandboxError as exc:
@@ -53,7 +53,7 @@ def main() -> int:
             return 1
         others, skipped = peers.find(project, environ, stack)
         for name, reason in skipped.items():
-            console.print(f"{name}: {reason}, left out", highlight=False)
+            console.print(f"{name}: {reason}, left out", highlight=False, soft_wrap=True)
         groups = chain(
             starts.groups(project, environ, others, _ROUNDS // share),
             cells.groups(project, environ, others, _ROUNDS // share, _TRIPS // share, stack),

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from kernels import Client, plain_kernel, relayed_kernel
-from measure import Group, Sample
+from measure import CannotDo, Group, Sample
 from peers import Peer
 
 from ipysandbox import Sandbox
@@ -123,7 +123,7 @@ def _print(run: Callable[[str], str], code: str, size: int) -> float:
     text = run(code)
     seconds = time.perf_counter() - begin
     if len(text) != size:
-        raise RuntimeError(f"{len(text)} characters came of {size}")
+        raise CannotDo(f"{len(text)} characters came of {size}")
     return seconds
 
 

@@ -88,7 +88,7 @@ class Client:
             idle = kind == "status" and content["execution_state"] == "idle"
             if kind == "stream":
                 text.append(content["text"])
-            elif kind == "execute_result":
+            elif kind in ("execute_result", "display_data"):
                 text.append(content["data"]["text/plain"])
             elif kind == "error":
                 raise RuntimeError(f"{content['ename']}: {content['evalue']}")

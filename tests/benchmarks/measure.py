@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 #: Takes one sample and returns its seconds; what is not meant (clearing up, for one) it leaves out itself.
 Sample = Callable[[], float]
 
 #: From so many samples on, the 95th of a hundred says something.
 _ENOUGH_FOR_P95 = 40
+
+
+class CannotDo(Exception):
+    """Raised by a sample: what runs here does not do this work, and why."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,21 @@ class Result:
 
     key: str
     title: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[Row]
+    #: Cases that can't do this work, and why.
+    left_out: Mapping[str, str]
 
 
 def measure(group: Group, on_sample: Callable[[], None]) -> Result:
     """All cases once unmeasured (caches fill, lazy imports happen), then in rounds that start at another case each."""
-    names = list(group.cases)
+    names, left_out = [], {}
+    for name, sample in group.cases.items():
+        try:
+            sample()
+            names.append(name)
+        except CannotDo as exc:
+            left_out[name] = str(exc)
     samples: dict[str, list[float]] = {name: [] for name in names}
-    for name in names:
-        group.cases[name]()
     for number in range(group.rounds):
         first = number % len(names)
         for name in names[first:] + names[:first]:
@@ -75,4 +85,4 @@ def measure(group: Group, on_sample: Callable[[], None]) -> Result:
     base = statistics.median(samples[group.baseline])
     order = [group.baseline, *(name for name in names if name != group.baseline)]
     rows = [Row(name, tuple(samples[name]), statistics.median(samples[name]) / base) for name in order]
-    return Result(group.key, group.title, rows)
+    return Result(group.key, group.title, rows, left_out)

@@ -21,6 +21,8 @@ def show(console: Console, result: Result) -> None:
     for row in result.rows:
         table.add_row(*_cells(row), style="dim" if row is result.rows[0] else None)
     console.print(table)
+    for name, reason in result.left_out.items():
+        console.print(f"  {name}: {reason}\n", highlight=False)
 
 
 def markdown(facts: Mapping[str, str], results: Sequence[Result], skipped: Mapping[str, str]) -> str:
@@ -29,6 +31,7 @@ def markdown(facts: Mapping[str, str], results: Sequence[Result], skipped: Mappi
     for result in results:
         lines.append(f"| **{result.title}** | | | | |")
         lines += [f"| {' | '.join(_cells(row))} |" for row in result.rows]
+        lines += [f"| {name} | {reason} | | | |" for name, reason in result.left_out.items()]
     lines += ["", *(f"- {name}: {value}" for name, value in facts.items())]
     lines += [f"- {name}: {reason}, left out" for name, reason in skipped.items()]
     return "\n".join(lines) + "\n"
@@ -36,7 +39,13 @@ def markdown(facts: Mapping[str, str], results: Sequence[Result], skipped: Mappi
 
 def as_json(facts: Mapping[str, str], results: Sequence[Result], skipped: Mapping[str, str]) -> str:
     groups = [
-        {"key": result.key, "title": result.title, "cases": [_plain(row) for row in result.rows]} for result in results
+        {
+            "key": result.key,
+            "title": result.title,
+            "cases": [_plain(row) for row in result.rows],
+            "left_out": dict(result.left_out),
+        }
+        for result in results
     ]
     return json.dumps({"facts": dict(facts), "skipped": dict(skipped), "groups": groups}, indent=1) + "\n"
 
