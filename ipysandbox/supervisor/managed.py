@@ -306,7 +306,7 @@ class Managed:
                 self._note_usage(cell, instance.measure())
             except ProcessLookupError:
                 alive = False
-        content = self.cleaner.clean("execute_reply", cell.reply.content) if cell.reply else None
+        content = await self.relay.clean("execute_reply", cell.reply.content) if cell.reply else None
         pager = self.cleaner.pager_text(cell.reply.content) if cell.reply else None
         if pager:
             await self.relay.publish("stream", {"name": "stdout", "text": pager}, cell.request)

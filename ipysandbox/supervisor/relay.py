@@ -34,6 +34,8 @@ _REQUESTS = frozenset(
 _REPLIES = frozenset(name.replace("_request", "_reply") for name in (*_REQUESTS, "execute_request"))
 _OUTPUTS = frozenset("stream display_data update_display_data execute_result error clear_output".split())
 _REMEMBERED = 500
+#: Bytes of a message that are cleaned without leaving the event loop: some milliseconds of hostile HTML.
+_CLEAN_HERE = 16 << 10
 
 Handler = Callable[[Message], Awaitable[None]]
 
@@ -45,6 +47,7 @@ class Relay:
         self.key = secrets.token_hex(32).encode()
         self.session = secrets.token_hex(8)
         self._cleaner = cleaner
+        self._cleaning = asyncio.Lock()
         self._context = zmq.asyncio.Context.instance()
         self._front: dict[str, zmq.asyncio.Socket] = {}
         self._back: dict[str, zmq.asyncio.Socket] = {}
@@ -190,12 +193,13 @@ class Relay:
                 # Values are decoded by the client, strictly; here they are only carried.
                 content: dict[str, Any] | None = message.content
             else:
-                content = self._cleaner.clean(message.type, message.content)
+                content = await self.clean(message.type, message.content)
             await self.reply(request, content or {"status": "error"}, buffers=message.buffers)
 
     async def _outputs(self) -> None:
         while True:
-            message = self._unpack(await self._back["iopub"].recv_multipart())
+            frames = await self._back["iopub"].recv_multipart()
+            message = self._unpack(frames)
             if message is None:
                 continue
             kind = message.type
@@ -215,7 +219,7 @@ class Relay:
             elif kind in _OUTPUTS:
                 if self.on_output is not None and not self.on_output(request, message):
                     continue
-                content = self._cleaner.clean(kind, message.content)
+                content = await self.clean(kind, message.content, sum(map(len, frames)))
                 if content is not None:
                     await self.publish(kind, content, request)
                 # A flood must not keep the rest of this process waiting.
@@ -234,11 +238,18 @@ class Relay:
                 if self.on_question_refused is not None:
                     self.on_question_refused()
                 continue
-            content = self._cleaner.clean("input_request", message.content)
+            content = await self.clean("input_request", message.content)
             if content is None:
                 continue
             out = Message(new_header("input_request", self.session), request.header, {}, content, request.idents)
             await self._front["stdin"].send_multipart(pack(out, self.key))
+
+    async def clean(self, kind: str, content: dict[str, Any], size: int = 0) -> dict[str, Any] | None:
+        """What may pass of ``content``. Large ones are cleaned in a thread: limits must be watched meanwhile."""
+        async with self._cleaning:
+            if size < _CLEAN_HERE:
+                return self._cleaner.clean(kind, content)
+            return await asyncio.get_running_loop().run_in_executor(None, self._cleaner.clean, kind, content)
 
     def _unpack(self, frames: list[bytes]) -> Message | None:
         try:

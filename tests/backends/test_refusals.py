@@ -1,0 +1,67 @@
+"""A machine or an environment that can't hold a sandbox: it is refused with the reason, and nothing runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .test_selftest import start_with
+
+_RUN = [sys.executable, "-m", "ipysandbox", "run", "cell.py"]
+
+
+def test_an_environment_without_ipykernel_is_named_with_the_command_that_mends_it(project: Path) -> None:
+    answer = start_with("import sys; sys.modules['ipykernel'] = None", project)
+    assert answer.startswith("REFUSED this Python can't run a kernel")
+    assert "pip install ipykernel" in answer
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs util-linux's unshare, which CI installs")
+def test_without_user_namespaces_nothing_runs_and_the_remedy_is_told(project: Path) -> None:
+    (project / "cell.py").write_text("open('results/ran', 'w')")
+    # In a user namespace of its own, the limit on further ones is this test's to set.
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && cd "$0" && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", script, str(project), *_RUN],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 5, done.stderr
+    assert "user namespaces" in done.stderr
+    assert "max_user_namespaces" in done.stderr
+    assert not (project / "results" / "ran").exists()
+
+
+def test_an_audit_trail_that_cannot_be_written_stops_the_start(project: Path, tmp_path: Path) -> None:
+    (project / "cell.py").write_text("open('results/ran', 'w')")
+    blocked = tmp_path / "state"
+    blocked.write_text("a file where a folder should be")
+    environment = {**os.environ, "XDG_STATE_HOME": str(blocked)}
+    done = subprocess.run(_RUN, cwd=project, env=environment, capture_output=True, text=True)
+    assert done.returncode == 5, done.stderr
+    assert str(blocked) in done.stderr
+    assert not (project / "results" / "ran").exists()
+
+
+def test_a_full_disk_is_an_error_with_its_reason_not_a_weaker_sandbox(project: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        prefix = ["unshare", "--user", "--map-current-user", "--keep-caps", "--mount"]
+    else:
+        prefix = ["unshare", "--mount"]
+    (project / "cell.py").write_text("open('results/ran', 'w')")
+    small = tmp_path / "small"
+    small.mkdir()
+    script = (
+        'mount -t tmpfs -o size=64k tmpfs "$1" && head -c 65536 /dev/zero > "$1/full"; cd "$0" && shift && exec "$@"'
+    )
+    environment = {**os.environ, "XDG_STATE_HOME": str(small)}
+    command = [*prefix, "sh", "-c", script, str(project), str(small), *_RUN]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 5, (done.stdout, done.stderr)
+    assert "space" in done.stderr
+    assert not (project / "results" / "ran").exists()
