@@ -30,29 +30,32 @@ class Work:
     title: str
     setup: str
     body: str
+    after: str = ""
 
     @property
     def code(self) -> str:
         return (
             f"import os, subprocess, time\n{self.setup}\n"
-            f"begin = time.perf_counter()\n{self.body}\nprint(time.perf_counter() - begin)"
+            f"begin = time.perf_counter()\n{self.body}\nprint(time.perf_counter() - begin)\n{self.after}"
         )
 
 
-_OPENS = "for _ in range(20_000):\n    with open({path!r}, 'rb') as file:\n        file.read()"
-_WRITE = "with open({path!r}, 'wb') as file:\n    file.write(b'a,b\\n1,2\\n')"
+_OPENS = "for _ in range(20_000):\n    with open({path}, 'rb') as file:\n        file.read()"
+_WRITE = (
+    "import tempfile\nkept = tempfile.NamedTemporaryFile(dir={folder!r})\nkept.write(b'a,b\\n1,2\\n')\nkept.flush()"
+)
 _MATRIX = "import numpy as np\nmatrix = np.random.default_rng(1).random((1000, 1000))\nmatrix @ matrix"
 _WORK = (
     Work("loop", "CPU: 3 million steps of a Python loop", "", "sum(i * i for i in range(3_000_000))"),
     Work("matmul", "CPU: numpy, 10 products of 1000 × 1000", _MATRIX, "for _ in range(10):\n    matrix @ matrix"),
-    Work("open", "20,000 × open and read a file of the project", "", _OPENS.format(path="data/x.csv")),
+    Work("open", "20,000 × open and read a file of the project", "", _OPENS.format(path="'data/x.csv'")),
     Work(
         "open-results", "20,000 × open and read a file in results/",
-        _WRITE.format(path="results/x.csv"), _OPENS.format(path="results/x.csv"),
+        _WRITE.format(folder="results"), _OPENS.format(path="kept.name"), "kept.close()",
     ),
     Work(
         "open-tmp", "20,000 × open and read a file in /tmp",
-        _WRITE.format(path="/tmp/ipysandbox-benchmark"), _OPENS.format(path="/tmp/ipysandbox-benchmark"),
+        _WRITE.format(folder="/tmp"), _OPENS.format(path="kept.name"), "kept.close()",
     ),
     Work("stat", "50,000 × os.stat of a file of the project", "", "for _ in range(50_000):\n    os.stat('data/x.csv')"),
     Work("spawn", "100 × run /bin/true", "", "for _ in range(100):\n    subprocess.run(['/bin/true'])"),
