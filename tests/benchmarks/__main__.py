@@ -107,7 +107,7 @@ def _environment(project: Path) -> dict[str, str]:
     """What everything else runs with: the sandbox's own, so that libraries choose the same code and as many threads."""
     with Sandbox(project=project) as box:
         value = box.run(f"import os\n{{name: os.environ[name] for name in {_SHARED!r} if name in os.environ}}").value
-    kept = ("HOME", *_PERSONAL)
+    kept = ("HOME", "PYTHONPATH", *_PERSONAL)
     return {**value, **{name: os.environ[name] for name in kept if name in os.environ}}
 
 
