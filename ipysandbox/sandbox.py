@@ -28,9 +28,11 @@ from .supervisor.wire import BadMessage, Message, new_header, pack, unpack
 #: A value of this encoded size (bytes) is fetched along with the result; a larger one when ``value`` is first read.
 _EAGER_VALUE = 1 << 20
 #: Largest value that ``get`` fetches unless told otherwise, in bytes.
-MOST_VALUE = 1 << 30
+MOST_VALUE = 512 << 20
 #: How long ``get``, ``put`` and the like wait for the sandbox, which may be made to never answer; seconds.
 _VALUE_SECONDS = 60.0
+#: The same for the value that is fetched along with a result.
+_EAGER_SECONDS = 5.0
 _numbers = itertools.count(1)
 
 OnOutput = Callable[[str, dict[str, Any]], None]
@@ -246,7 +248,7 @@ class Sandbox:
         known: list[Any] = []
         refusal: list[SandboxError] = []
         try:
-            known.append(self._get({"output": count}, _EAGER_VALUE))
+            known.append(self._get({"output": count}, _EAGER_VALUE, _EAGER_SECONDS))
         except NameError:
             known.append(None)  # the code forged a result, or took it out of IPython's cache
         except SandboxError as exc:
@@ -270,8 +272,8 @@ class Sandbox:
         """
         return self._get({"name": str(name)}, limit)
 
-    def _get(self, what: dict[str, Any], limit: int) -> Any:
-        reply = self._ask("ipysandbox_get_request", {**what, "limit": limit})
+    def _get(self, what: dict[str, Any], limit: int, seconds: float = _VALUE_SECONDS) -> Any:
+        reply = self._ask("ipysandbox_get_request", {**what, "limit": limit}, seconds=seconds)
         return transfer.receive(reply.content.get("tree"), reply.buffers, limit=limit)
 
     def put(self, name: str, value: Any) -> None:
@@ -281,11 +283,13 @@ class Sandbox:
         tree, buffers = transfer.send(value)
         self._ask("ipysandbox_put_request", {"name": name, "tree": tree}, buffers)
 
-    def _ask(self, kind: str, content: dict[str, Any], buffers: list[Any] | None = None) -> Message:
+    def _ask(
+        self, kind: str, content: dict[str, Any], buffers: list[Any] | None = None, seconds: float = _VALUE_SECONDS
+    ) -> Message:
         if self._connection is None:
             self.start()
         assert self._connection is not None
-        reply = self._connection.ask(kind, content, buffers or [])
+        reply = self._connection.ask(kind, content, buffers or [], seconds)
         if reply.content.get("status") != "ok":
             # Written by code in the sandbox, and on its way into an exception's text.
             ename, evalue = (clean_text(str(reply.content.get(key))[:2000]) for key in ("ename", "evalue"))
@@ -421,11 +425,11 @@ class _Connection:
         except BadMessage:
             return None
 
-    def ask(self, kind: str, content: dict[str, Any], buffers: list[Any]) -> Message:
+    def ask(self, kind: str, content: dict[str, Any], buffers: list[Any], seconds: float) -> Message:
         request = Message(new_header(kind, self._session), {}, {}, content, buffers=buffers)
         self._sockets["shell"].send_multipart(pack(request, self.key))
         while True:
-            message = self._receive("shell", _VALUE_SECONDS)
+            message = self._receive("shell", seconds)
             if message is not None and message.parent_id == request.id:
                 return message
 

@@ -81,10 +81,9 @@ class Instance(ABC):
         (bytes)."""
 
     @abstractmethod
-    def sweep(self, protected: Callable[[str], bool]) -> list[str]:
-        """Remove from the writable paths what nobody should meet there: new names for which ``protected(relative
-        path)`` is true, pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a
-        thread."""
+    def sweep(self) -> list[str]:
+        """Disarm what the code left in writable paths and nobody should meet there: protected names that are new,
+        pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread."""
 
     @abstractmethod
     def changes(self) -> list[Change]:

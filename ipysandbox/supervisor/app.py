@@ -29,6 +29,9 @@ from . import runtime
 from .managed import Managed
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+#: How often this process looks at its own size, and what it may be at most: values of 512 MiB pass through it.
+_GUARD_SECONDS = 0.25
+_MOST_RESIDENT = 3 << 30
 _STATUS = {"policy": 400, "not-available": 400, "refused": 409, "start": 500}
 
 
@@ -267,11 +270,28 @@ async def _serve(folder: Path, host_pid: int, host: int, ready_fd: int) -> None:
     server = tornado.httpserver.HTTPServer(_application(supervisor))
     server.add_socket(tornado.netutil.bind_unix_socket(str(folder / "ctl.sock"), mode=0o600))
     _tell(ready_fd, {"folder": str(folder)})
-    prepare = asyncio.ensure_future(_prepare(supervisor))
+    helpers = [asyncio.ensure_future(_prepare(supervisor)), asyncio.ensure_future(_guard_memory(supervisor))]
     await supervisor.finished.wait()
-    prepare.cancel()
+    for helper in helpers:
+        helper.cancel()
     server.stop()
     await supervisor.close()
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def _guard_memory(supervisor: Supervisor) -> None:
+    """End the sandboxes that are being talked to when this process itself grows too large: a message of many parts is
+    in memory before libzmq hands it over, so no bound on messages covers it."""
+    while True:
+        await asyncio.sleep(_GUARD_SECONDS)
+        resident = _resident()
+        if resident > _MOST_RESIDENT:
+            for managed in supervisor.sandboxes.values():
+                if managed.cell is not None or managed.relay.waiting():
+                    managed.fail(MemoryError(f"{resident >> 20} MiB of messages from the sandbox"))
 
 
 async def _prepare(supervisor: Supervisor) -> None:

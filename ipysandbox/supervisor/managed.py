@@ -17,8 +17,8 @@ from ipysandbox.audit.record import Severity
 from ipysandbox.backends.base import Backend, Change, Instance, StartRequest, Usage
 from ipysandbox.check import check
 from ipysandbox.errors import PolicyError, SandboxError, StartError
-from ipysandbox.output import Cleaner
-from ipysandbox.policy import Effective, compile_patterns
+from ipysandbox.output import Cleaner, clean_text
+from ipysandbox.policy import Effective
 from ipysandbox.policy.model import Limits
 
 from . import limits as limit_rules
@@ -35,8 +35,17 @@ _INTERRUPT_GRACE = 5.0
 #: Between the kernel's reply and its "idle", which may overtake each other on two sockets.
 _IDLE_WAIT = 1.0
 _READY_SECONDS = 60.0
+#: How long closing waits for the reply of a cell that it ended.
+_REPLY_WAIT = 5.0
 #: Below this share of the limit the quick figure for memory is good enough.
 _EXACT_ABOVE = 0.5
+
+#: The protocol's own bytes around an output.
+_MESSAGE_OVERHEAD = 1 << 20
+#: Up to this size a message is read even if the limit is lower, so that the beginning of it can be shown.
+_ALWAYS_PARSED = 32 << 20
+#: What an output counts at least, in bytes: each is an object in the notebook, however little it says.
+_LIGHTEST, _LIGHTEST_OTHER = {"stream": 64}, 1024
 
 Resolve = Callable[[Mapping[str, object]], Effective]
 
@@ -83,6 +92,7 @@ class Managed:
         self.cleaner = Cleaner(html=effective.policy.output.html, sandbox=name)
         self.relay = Relay(directory, self.cleaner)
         self.relay.on_execute = self._queue_cell
+        self.relay.admits = self._admits
         self.relay.on_output = self._on_output
         self.relay.on_execute_reply = self._on_execute_reply
         self.relay.on_idle = self._on_idle
@@ -95,7 +105,10 @@ class Managed:
         self.usage = Usage()
         self.peak_memory = 0
         self._cpu_at_end = 0.0
+        self._late_output = 0
         self.cell: Cell | None = None
+        self._no_cell = asyncio.Event()
+        self._no_cell.set()
         self.last: dict[str, Any] | None = None
         self._count = 0
         #: One line each, for the next cell's reply.
@@ -105,7 +118,6 @@ class Managed:
         self._watch = asyncio.ensure_future(self._watch_limits())
         self._wake = asyncio.Event()
         self._made_folders = [path for path in effective.write if not path.exists()]
-        self._protected = compile_patterns(effective.protected)
         self._changes: list[Change] = []
 
     # -- start and end
@@ -162,9 +174,11 @@ class Managed:
             ) from None
 
     async def close(self) -> None:
+        await self._end_instance("closed")
+        with contextlib.suppress(asyncio.TimeoutError):  # its cell's reply is on the way
+            await asyncio.wait_for(self._no_cell.wait(), _REPLY_WAIT)
         for task in (self._cells, self._watch):
             task.cancel()
-        await self._end_instance("closed")
         self.relay.close()
         for folder in self._made_folders:
             with contextlib.suppress(OSError):  # made for this sandbox: it goes if nothing was put there
@@ -173,28 +187,33 @@ class Managed:
             self._directory.rmdir()
 
     async def _end_instance(self, reason: str) -> None:
+        """End the sandbox, whatever state it is in; then look at what it left, and answer who still waits for it."""
         instance, self.instance = self.instance, None
         if instance is None:
             return
-        self._changes = instance.changes()
         await instance.kill()
-        await self._sweep(instance)
         self.relay.detach()
-        self._record(events.SANDBOX_STOP, reason=reason, changed=len(self._changes))
+        if self.cell is not None:
+            self.cell.done.set()
+        self._finish_others("the sandbox ended")
+        self._changes = instance.changes()
+        await self._sweep(instance)
+        self._record(events.SANDBOX_STOP, reason=reason, changes=len(self._changes))
 
-    def _on_exit(self, instance: Instance, status: int | None) -> None:
-        """The sandbox ended, on our order or by itself."""
+    def _on_exit(self, instance: Instance, _status: int | None) -> None:
+        """The sandbox ended; if not on our order, then in the middle of a cell or between two."""
         if self.instance is not instance:
             return
         self._wake.set()
         if self.cell is not None:
             self.cell.done.set()
         else:
-            self._record(events.SANDBOX_STOP, reason="ended by itself", severity="warning", status=status)
+            self._background(self._end_instance("ended by itself"))
 
     async def restart(self) -> None:
-        await self._end_instance("restart")
-        self._finish_others("the sandbox was restarted")
+        if self.cell is not None:
+            self.cell.interrupted = True
+        await self._end_instance("restarted")
         await self.start()
 
     async def kill(self) -> None:
@@ -275,8 +294,7 @@ class Managed:
                 )
                 return
         if self.instance is None or not self.instance.alive():
-            if self.instance is not None:
-                await self._end_instance("ended")
+            await self._end_instance("ended by itself")
             await self.start()
             self.notices.append("This cell ran in a new sandbox: the variables of the one before it are lost.")
         cell = Cell(message, self._count, effective.policy.limits)
@@ -288,6 +306,7 @@ class Managed:
         except ProcessLookupError:
             pass
         self.cell = cell
+        self._no_cell.clear()
         self._wake.set()
         await self.relay.forward("shell", message)
         if not instance.alive():
@@ -328,13 +347,12 @@ class Managed:
             if cell.hit is not None:
                 status = "limit"
         self.cell = None
-        self._cpu_at_end = self.usage.cpu
-        if not alive:
-            await self._end_instance(status)
-            self._finish_others("the sandbox ended")
-        else:
+        self._cpu_at_end, self._late_output = self.usage.cpu, 0
+        if alive:
             self._changes = instance.changes()
             await self._sweep(instance)
+        elif self.instance is instance:
+            await self._end_instance(status)
         if cell.hit is not None:
             self._record(
                 events.LIMIT_HIT, severity="warning", number=cell.number, limit=cell.hit.name, value=cell.hit.value,
@@ -359,8 +377,8 @@ class Managed:
                 "status": "error",
                 "execution_count": self._count,
                 "ename": ename,
-                "evalue": evalue,
-                "traceback": [f"{ename}: {evalue}"],
+                "evalue": clean_text(evalue),
+                "traceback": [clean_text(f"{ename}: {evalue}")],
                 "payload": [],
                 "user_expressions": {},
             }
@@ -379,13 +397,14 @@ class Managed:
             "findings": findings or [],
             "notices": [*dict.fromkeys(self.notices)][:50],
             "state_kept": alive,
-            "changes": [asdict(change) for change in self._changes[:200]],
+            "changes": [asdict(replace(change, path=clean_text(change.path))) for change in self._changes[:200]],
             "changes_total": len(self._changes),
         }
         self.notices.clear()
         self.last = {k: outcome[k] for k in ("status", "number", "limit", "usage")}
         self._record(events.CELL_RESULT, number=self._count, status=status, usage=outcome["usage"])
         await self.relay.reply(request, content, metadata={"ipysandbox": outcome})
+        self._no_cell.set()
 
     def _cell_usage(self, cell: Cell) -> dict[str, float]:
         return {
@@ -401,37 +420,55 @@ class Managed:
     def _finish_others(self, why: str) -> None:
         """Answer what the ended kernel no longer will."""
         for request in self.relay.waiting():
-            if self.cell is None or request.id != self.cell.request.id:
-                content = {"status": "error", "ename": "SandboxDied", "evalue": why, "traceback": []}
-                if request.type != "execute_request":
-                    self._background(self.relay.reply(request, content))
+            content = {"status": "error", "ename": "SandboxDied", "evalue": why, "traceback": []}
+            if request.type != "execute_request":  # a cell's reply is worded where it was run
+                self._background(self.relay.reply(request, content))
 
     async def _sweep(self, instance: Instance) -> None:
-        matcher = self._protected
-        removed = await asyncio.get_running_loop().run_in_executor(
-            None, instance.sweep, lambda relative: matcher.match(relative.rsplit("/", 1)[-1], relative)
-        )
+        removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
         if removed:
             shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
-            self.notices.append(f"Removed from writable folders: {shown}.")
+            self.notices.append(f"Disarmed in writable folders: {shown}.")
             self._record("files.swept", severity="warning", removed=removed[:100])
 
     # -- what the relay tells
 
-    def _on_output(self, request: Message, message: Message) -> bool:
-        cell = self.cell
-        if cell is None or request.id != cell.request.id:
+    def _admits(self, size: int) -> bool:
+        """Whether a message of ``size`` bytes is parsed at all: one that alone is over the limit is not."""
+        limits = self.cell.limits if self.cell else self.effective.policy.limits
+        if size <= max(limits.output, _ALWAYS_PARSED) + _MESSAGE_OVERHEAD:
             return True
-        room = cell.limits.output - cell.output
-        cell.output += _weight(message.content)
-        if room >= 0 and cell.output > cell.limits.output:
-            if cell.hit is None:
-                self._stop(cell, limit_rules.hit("output", cell.limits.output, cell.output), soft=True)
-            text = message.content.get("text")
-            if message.type == "stream" and isinstance(text, str):
-                message.content["text"] = f"{text[:room]}\n… output cut at {limit_rules.size(cell.limits.output)} …\n"
-                return True
-        return cell.output <= cell.limits.output
+        self._too_much_output(limits, size)
+        return False
+
+    def _on_output(self, request: Message, message: Message) -> bool:
+        """Count one output of the running cell, or of an earlier one whose threads go on; cut what is over the limit."""
+        cell = self.cell if self.cell is not None and request.id == self.cell.request.id else None
+        limits = cell.limits if cell else self.effective.policy.limits
+        weight = max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
+        before = cell.output if cell else self._late_output
+        room = limits.output - before
+        if cell:
+            cell.output += weight
+        else:
+            self._late_output += weight
+        if weight <= room:
+            return True
+        if room < 0:
+            return False
+        self._too_much_output(limits, before + weight)
+        text = message.content.get("text")
+        if message.type != "stream" or not isinstance(text, str):
+            return False
+        message.content["text"] = f"{text[:room]}\n… output cut at {limit_rules.size(limits.output)} …\n"
+        return True
+
+    def _too_much_output(self, limits: Limits, observed: int) -> None:
+        hit = limit_rules.hit("output", limits.output, observed)
+        if self.cell is None:
+            self._end_between_cells(hit)
+        elif self.cell.hit is None:
+            self._stop(self.cell, hit, soft=True)
 
     def _on_execute_reply(self, request: Message, message: Message) -> None:
         cell = self.cell
@@ -467,6 +504,8 @@ class Managed:
                     self._look(instance, self.cell)
                 except ProcessLookupError:
                     continue  # it ended between two looks
+                except PermissionError:
+                    self._end_hidden(instance)
                 except Exception as exc:  # noqa: BLE001 - what can't be measured must not run
                     self.fail(exc)
 
@@ -484,13 +523,30 @@ class Managed:
             return
         soft = hit.name in ("wall", "cpu")
         if cell is None:
-            self.notices.append(f"Between cells the sandbox went over its {hit.text}")
-            self._record(events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed)
-            self._background(instance.kill())
+            self._end_between_cells(hit)
         elif cell.hit is None:
             self._stop(cell, hit, soft=soft)
         elif not soft:
             self._background(instance.kill())  # within the time that another limit's interrupt was given
+
+    def _end_between_cells(self, hit: LimitHit) -> None:
+        self.notices.append(f"Between cells the sandbox went over its {hit.text}")
+        self._record(events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed)
+        if self.instance is not None:
+            self._background(self.instance.kill())
+
+    def _end_hidden(self, instance: Instance) -> None:
+        """A process made itself unreadable (by running a program it may not read): its files can't be counted."""
+        limits = self.effective.policy.limits
+        hit = replace(
+            limit_rules.hit("disk", limits.disk, None),
+            text="limit on disk space: a process in the sandbox hid which files it holds open; they can't be counted.",
+        )
+        if self.cell is not None and self.cell.hit is None:
+            self.cell.hit = hit
+        else:
+            self.notices.append(f"The sandbox was ended by its {hit.text}")
+        self._background(instance.kill())
 
     def fail(self, exc: BaseException) -> None:
         """Something of ours broke: end the sandbox rather than let it run unwatched, and say so."""
@@ -531,7 +587,9 @@ class Managed:
         return {**report.to_json(), "text": str(report)}
 
     def changes(self) -> list[Change]:
-        return self.instance.changes() if self.instance is not None and self.instance.alive() else self._changes
+        """Their paths are hostile text: shown as such, they do nothing to a terminal or a page."""
+        found = self.instance.changes() if self.instance is not None and self.instance.alive() else self._changes
+        return [replace(change, path=clean_text(change.path)) for change in found]
 
     def state(self) -> dict[str, Any]:
         alive = self.instance is not None and self.instance.alive()

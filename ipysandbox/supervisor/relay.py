@@ -22,8 +22,10 @@ from ipysandbox.output import Cleaner
 
 from .wire import BadMessage, Message, new_header, pack, unpack
 
-#: One message, all frames; a larger one is dropped by libzmq before it is in memory (ZMQ_MAXMSGSIZE is per frame).
-MOST_BYTES = 256 << 20
+#: One frame; libzmq drops the connection that sends a larger one before it is in memory. A value may be a large array.
+MOST_BYTES = 600 << 20
+#: What a reply with a value may hold beside the value itself.
+_REPLY_SLACK = 1 << 20
 _FRONT_TYPES = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "iopub": zmq.XPUB, "hb": zmq.ROUTER}
 _BACK_TYPES = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB, "hb": zmq.DEALER}
 #: What passes to the kernel besides execute_request, which the cell runner forwards itself.
@@ -65,8 +67,10 @@ class Relay:
         self.on_execute: Handler | None = None
         self.on_shutdown: Callable[[bool], Awaitable[None]] | None = None
         self.on_interrupt: Callable[[], None] | None = None
-        #: Sees every message from the kernel that belongs to a request; returns whether it passes on.
+        #: Sees every output of a request, before it is cleaned; returns whether it passes on.
         self.on_output: Callable[[Message, Message], bool] | None = None
+        #: Asked before a message from iopub is parsed: whether so many bytes may still come.
+        self.admits: Callable[[int], bool] = lambda _size: True
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
         self.on_idle: Callable[[Message], None] | None = None
         self.on_question_refused: Callable[[], None] | None = None
@@ -75,6 +79,7 @@ class Relay:
         self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
         for channel in CHANNELS:
             sock = self._socket(_FRONT_TYPES[channel])
+            sock.linger = 1000  # the last reply is sent even when the sandbox is being closed
             if channel == "iopub":
                 sock.setsockopt(zmq.XPUB_VERBOSE, 1)  # every subscriber is greeted, not just the first
             path = str(directory / f"f-{channel}")
@@ -118,7 +123,7 @@ class Relay:
         for channel in ("shell", "control", "stdin", "iopub"):
             sock = self._socket(_BACK_TYPES[channel])
             if channel == "iopub":
-                sock.rcvhwm = 100_000
+                sock.rcvhwm = 1000
                 sock.subscribe(b"")
             else:
                 # One identity on all: the kernel routes a question to whoever sent the cell.
@@ -169,7 +174,8 @@ class Relay:
 
     async def _from_kernel(self, channel: str) -> None:
         while True:
-            message = self._unpack(await self._back[channel].recv_multipart())
+            frames = await self._back[channel].recv_multipart()
+            message = self._unpack(frames)
             if message is None:
                 continue
             internal = self._internal.pop(message.parent_id, None)
@@ -190,8 +196,12 @@ class Relay:
                     self.on_execute_reply(request, message)
                 continue
             if message.type.startswith("ipysandbox_"):
-                # Values are decoded by the client, strictly; here they are only carried.
+                # Values are decoded by the client, strictly; here they are only carried, up to the size it asked for.
                 content: dict[str, Any] | None = message.content
+                allowed = request.content.get("limit", 0)
+                if sum(map(len, frames)) > (allowed if isinstance(allowed, int) else 0) + _REPLY_SLACK:
+                    message.buffers = []
+                    content = {"status": "error", "ename": "ValueError", "evalue": "larger than was asked for"}
             else:
                 content = await self.clean(message.type, message.content)
             await self.reply(request, content or {"status": "error"}, buffers=message.buffers)
@@ -199,6 +209,8 @@ class Relay:
     async def _outputs(self) -> None:
         while True:
             frames = await self._back["iopub"].recv_multipart()
+            if not self.admits(sum(map(len, frames))):
+                continue
             message = self._unpack(frames)
             if message is None:
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,11 @@ PROTOCOL = "5.4"
 #: libjson and ours recurse per level; no honest message comes near.
 _MOST_DEPTH = 60
 _MOST_BUFFERS = 10_000
+#: A larger part is looked through before it is parsed: objects take many times the memory of the text that makes them,
+#: and nothing else runs while the parser does. Honest large parts are one long string.
+_LOOK_ABOVE = 1 << 20
+_MOST_ITEMS = 200_000
+_STRING = re.compile(rb'"(?:[^"\\]+|\\.)*"')
 
 
 class BadMessage(ValueError):
@@ -89,7 +95,14 @@ def unpack(frames: Sequence[bytes], key: bytes) -> Message:
     return Message(header, parent, metadata, content, list(frames[:at]), list(frames[at + 6 :]))
 
 
+def _items(part: bytes) -> int:
+    return sum(part.count(mark) for mark in (b",", b"[", b"{"))
+
+
 def _load(part: bytes) -> dict[str, Any]:
+    # Counting is quick and counts what stands in strings too; taking those out first is done only where it matters.
+    if len(part) > _LOOK_ABOVE and _items(part) > _MOST_ITEMS and _items(_STRING.sub(b"", part)) > _MOST_ITEMS:
+        raise BadMessage("too many items")
     try:
         data = json.loads(part, parse_constant=lambda _name: None)
     except (ValueError, RecursionError) as exc:

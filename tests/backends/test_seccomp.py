@@ -89,6 +89,10 @@ def test_arguments_decide_where_a_call_is_both_needed_and_dangerous(machine: str
     assert call(machine, "fchmodat", 0, 0, 0o755) == ALLOW
     assert call(machine, "mknodat", 0, 0, 0o020000) == refused  # a 0/0 character device is an overlay's whiteout
     assert call(machine, "mknodat", 0, 0, 0o010644) == ALLOW
+    assert call(machine, "prctl", 4, 0) == refused  # not dumpable: hidden from the meters
+    assert call(machine, "prctl", 4, 1) == ALLOW
+    assert call(machine, "prctl", 15, 0) == ALLOW
+    assert call(machine, "prctl", 35, 0) == refused
     assert call(machine, "personality", 0xFFFFFFFF) == ALLOW
     assert call(machine, "personality", 0x0040000) == refused  # ADDR_NO_RANDOMIZE
 

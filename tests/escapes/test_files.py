@@ -105,8 +105,34 @@ open("results/sub.ipynb", "w").write("{}"); open("results/fine.csv", "w").write(
 """
     )
     assert result.stdout.strip() == "['EACCES', 'EACCES', 'EPERM', 'EPERM', 'EPERM']"
-    assert sorted(path.name for path in (project / "results").rglob("*")) == ["fine.csv"]
-    assert any(".git" in notice for notice in result.notices)
+    assert sorted(path.name for path in (project / "results").iterdir()) == [
+        "fine.csv", "git.untrusted", "sub.ipynb.untrusted",
+    ]  # fmt: skip
+    assert any(".git renamed" in notice for notice in result.notices)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.rename('results/a.txt', 'results/.envrc'); os.rename('results/old', 'results/.git')",
+        "os.makedirs('results/n/.git/x'); os.chmod('results/n/.git', 0o555); os.chmod('results/n', 0o555)",
+        "os.makedirs('results/n/.git/x'); os.chmod('results/n', 0o444)",
+        "os.makedirs('results/k/.git'); os.chdir('results/k/.git')\nfor _ in range(300): os.mkdir('d'); os.chdir('d')",
+        "os.mkdir('results/.git'); os.mkdir('results/git.untrusted'); open('results/x.pth', 'w')",
+        "os.chmod('results', 0o000); os.chmod('results', 0o300); os.mkdir('results/.git')",
+    ],
+    ids=["moved there", "not writable", "not searchable", "very deep", "name taken", "unreadable results"],
+)
+def test_traps_are_disarmed_however_they_are_laid(project: Path, make_box: Callable[..., Sandbox], code: str) -> None:
+    (project / "results" / "old").mkdir(parents=True)
+    (project / "results" / "a.txt").write_text("x")
+    box = make_box()
+    assert box.run("import os\n" + code).status == "ok"
+    box.close()
+    (project / "results").chmod(0o755)
+    found = [name for _, folders, files in os.walk(project / "results") for name in (*folders, *files)]
+    assert not {".git", ".envrc", "x.pth"} & set(found)
+    assert make_box().run("1").status == "ok"  # nothing was left that hinders the next start
 
 
 def test_what_lay_in_results_under_a_protected_name_stays_as_it_was(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -222,3 +223,105 @@ except KeyboardInterrupt:
     )
     assert (result.status, result.stdout) == ("ok", "nobody answered\n")
     assert any("input" in notice for notice in result.notices)
+
+
+def test_a_crash_report_carries_no_terminal_commands(box: Sandbox) -> None:
+    result = box.run("""
+import ctypes, os, signal, time
+ctypes.CDLL(None).write(1, b"\\x1b]52;c;aGk=\\x07\\x1b[2J last words", 26)
+os.kill(os.getpid(), signal.SIGKILL)
+""")
+    assert result.status == "died"
+    assert "\x1b" not in json.dumps(result.outputs) + str(result.error)
+
+
+#: In the sandbox: ``send(kind, content)`` signs with the kernel's own key; ``raw(part)`` sends any bytes as content.
+_FORGE = """
+import json, threading, time
+kernel = get_ipython().kernel
+session, parent = kernel.session, kernel.get_parent("shell")
+def send(kind, content):
+    session.send(kernel.iopub_socket, kind, content, parent=parent, ident=kind.encode())
+def raw(kind, part):
+    parts = [json.dumps(session.msg_header(kind), default=str).encode(),
+             json.dumps(parent["header"], default=str).encode(), b"{}", part]
+    kernel.iopub_socket.send_multipart([kind.encode(), b"<IDS|MSG>", session.sign(parts)] + parts)
+"""
+
+
+def test_no_message_keeps_the_supervisor_from_its_work(box: Sandbox) -> None:
+    box.run(_FORGE)
+    result = box.run(
+        "for _ in range(3): raw('display_data', b'{\"data\":[' + b'[],' * 8_000_000 + b'0]}')\ntime.sleep(60)",
+        timeout=3,
+    )
+    assert result.limit is not None
+    assert result.limit.name == "wall"
+    assert float(result.limit.observed or 0) < 8
+
+
+def test_output_of_a_finished_cell_is_bounded_as_well(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.output": "4MiB"})
+    box.run(_FORGE)
+    box.run("""
+def flood():
+    while True: send("stream", {"name": "stdout", "text": "x" * 100_000})
+threading.Thread(target=flood, daemon=True).start()
+""")
+    notices: list[str] = []
+    while not any("output" in notice for notice in notices):
+        notices += box.run("1").notices
+        if any("malformed" in notice for notice in notices):
+            pytest.fail(str(notices))
+
+
+def test_many_outputs_that_say_nothing_are_bounded(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.output": "1MiB"})
+    box.run(_FORGE)
+    result = box.run("while True: send('display_data', {})")
+    assert result.limit is not None
+    assert result.limit.name == "output"
+    assert len(result.outputs) < 2000
+
+
+def test_a_value_larger_than_asked_for_does_not_reach_the_host(box: Sandbox) -> None:
+    box.run("""
+async def answer(stream, ident, parent):
+    kernel.session.send(stream, "ipysandbox_get_reply", {"status": "ok", "tree": {}}, parent, ident=ident,
+                        buffers=[bytes(8 << 20)] * 4)
+kernel = get_ipython().kernel
+kernel.shell_handlers["ipysandbox_get_request"] = answer
+""")
+    with pytest.raises(ValueRefused, match="larger than was asked"):
+        box.get("x", limit=1 << 20)
+
+
+def test_a_value_that_never_comes_does_not_hold_the_result(box: Sandbox) -> None:
+    box.run("""
+import asyncio
+async def answer(stream, ident, parent): await asyncio.sleep(600)
+get_ipython().kernel.shell_handlers["ipysandbox_get_request"] = answer
+""")
+    result = box.run("1")
+    assert result.status == "ok"
+    with pytest.raises(SandboxError, match="did not answer"):
+        _ = result.value
+
+
+def test_restart_and_close_answer_the_cell_that_they_end(make_box: MakeBox) -> None:
+    box = make_box()
+
+    def end(kind: str, content: dict[str, Any]) -> None:
+        if "ready" in content.get("text", ""):
+            box.restart()
+
+    assert box.run("print('ready', flush=True)\nwhile True: pass", on_output=end).status == "interrupted"
+    assert box.run("2").value == 2
+
+
+def test_a_folder_nested_beyond_reach_neither_hides_nor_keeps_a_sandbox_alive(box: Sandbox) -> None:
+    box.run("import os\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')")
+    pid = box.status()["pid"]
+    assert len(box.diff()) > 100
+    box.close()
+    assert not Path(f"/proc/{pid}").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -152,17 +153,54 @@ def test_scratch_space_is_bounded_by_the_kernel_itself(make_box: MakeBox) -> Non
             "disk",
         ),
         ("import os\nfor n in range(200_000):\n    os.close(os.open(f'results/{n}', 66))", "files"),
+        (
+            "import os\nos.mkdir('results/d'); os.chmod('results/d', 0o300)\nn = 0\n"
+            "while True:\n    open(f'results/d/{n}', 'wb').write(bytes(4 << 20)); n += 1",
+            "disk",
+        ),
     ],
-    ids=["written", "allocated", "empty files"],
+    ids=["written", "allocated", "empty files", "unreadable folder"],
 )
 def test_results_are_bounded_too(project: Path, make_box: MakeBox, code: str, name: str) -> None:
     box = make_box(overrides={"limits.disk": "64MiB", "limits.open_files": 100_000})
     ended_by(box.run(code), name, state_kept=False)
-    used = sum(path.stat().st_blocks * 512 for path in (project / "results").iterdir())
+    used = sum(path.stat().st_blocks * 512 for path in (project / "results").rglob("*"))
     assert used < 1 << 30
-    for path in (project / "results").iterdir():
-        path.unlink()
+    shutil.rmtree(project / "results")
+    (project / "results").mkdir()
     works_again(box, new=True)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    ["kept.append(fd)", "kept.append(mmap.mmap(fd, 4 << 20)); os.close(fd)"],
+    ids=["open", "mapped"],
+)
+def test_files_without_a_name_count_as_long_as_they_are_held(make_box: MakeBox, keep: str) -> None:
+    box = make_box(overrides={"limits.disk": "64MiB"})
+    result = box.run(f"""
+import mmap, os
+kept = []
+while True:
+    fd = os.open("results/x", os.O_CREAT | os.O_RDWR)
+    os.write(fd, bytes(4 << 20))
+    os.unlink("results/x")
+    {keep}
+""")
+    ended_by(result, "disk", state_kept=False)
+
+
+def test_a_process_that_hides_its_open_files_is_ended(make_box: MakeBox) -> None:
+    box = make_box()
+    result = box.run("""
+import os, shutil, subprocess, time
+shutil.copy("/bin/sleep", "/tmp/unreadable"); os.chmod("/tmp/unreadable", 0o111)
+subprocess.Popen(["/tmp/unreadable", "60"])
+n = 0
+while True:
+    open(f"results/{n}", "wb").write(bytes(1 << 20)); n += 1; time.sleep(0.01)
+""")
+    ended_by(result, "disk", state_kept=False)
 
 
 def test_output_is_bounded_and_what_came_before_is_shown(make_box: MakeBox) -> None:

@@ -118,7 +118,6 @@ def test_kill_9_of_host_supervisor_or_sandbox_leaves_nothing(project: Path) -> N
         _wait_until(functools.partial(_ours, known, host), _GONE_SECONDS)
     _wait_until(lambda: list(runtime.glob("ipysandbox")), _GONE_SECONDS)
     assert Path("/proc/self/mountinfo").read_text() == mounts
-    assert not list(Path("/tmp").glob(f"ipysandbox-{os.getuid()}/*"))
     os.rmdir(runtime)
     print(f"killed {counts}; slowest end {slowest:.2f} s")
 

@@ -39,12 +39,19 @@ def test_a_message_survives_the_way_there_and_back() -> None:
         (frames(b"{}", b"{}", b"{}", b"\xff"), "not JSON"),
         (frames(b"{}", b"{}", b"{}", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "not JSON|nested"),
         (frames(b"{}", b"{}", b"{}", b'{"a":' + b"[" * 100 + b"]" * 100 + b"}"), "nested"),
+        (frames(b"{}", b"{}", b"{}", b'{"a":[' + b"[]," * 1_000_000 + b"0]}"), "too many items"),
         (frames(b"{}", b"{}", b"{}", b'{"a":' + b"9" * 1_000_000 + b"}"), "not JSON|nested"),
     ],
 )
 def test_what_is_no_message_is_refused_by_name(bad: list[bytes], reason: str) -> None:
     with pytest.raises(BadMessage, match=reason):
         unpack(bad, KEY)
+
+
+def test_a_long_text_of_brackets_and_commas_is_just_a_text() -> None:
+    text = '[1,2],{"a\\"b"}' * 200_000
+    message = Message(new_header("stream", "s"), {}, {}, {"name": "stdout", "text": text})
+    assert unpack(pack(message, KEY), KEY).content["text"] == text
 
 
 def test_nan_and_infinity_become_null() -> None:

@@ -20,7 +20,7 @@ from ipysandbox import bootstrap
 from ipysandbox.backends.base import Backend, Endpoints, Instance, StartRequest
 from ipysandbox.errors import StartError
 from ipysandbox.guest import CHANNELS
-from ipysandbox.policy import Effective
+from ipysandbox.policy import Effective, compile_patterns
 
 from . import choice, fonts, layout, machine
 from .instance import LinuxInstance, new_key
@@ -62,7 +62,12 @@ class LinuxBackend(Backend):
         key = new_key()
         listeners, channels = _listen(request.directory)
         plan = self._plan(request.effective)
-        folders = [WritableFolder(path) for path in request.effective.write]
+        matcher = compile_patterns(request.effective.protected)
+
+        def protected(relative: str) -> bool:
+            return matcher.match(relative.rsplit("/", 1)[-1], relative)
+
+        folders = [WritableFolder(path, protected) for path in request.effective.write]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
         instance = LinuxInstance(plan, Endpoints(channels, key), self.choice.layers, ours, log_r, folders)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import secrets
+import select
 import signal
 import socket
 import stat
@@ -15,13 +16,16 @@ from typing import Any
 
 from ipysandbox.backends.base import Change, Endpoints, Instance, Usage
 from ipysandbox.errors import StartError
+from ipysandbox.output import clean_text
 
 from . import processes
-from .plan import Plan
+from .plan import Overlay, Plan
+from .rootfs import ordered
+from .walk import walk
 from .writable import WritableFolder
 
 _LOG_BYTES = 64 << 10
-_MOST_CHANGES = 5_000
+_MOST_CHANGES, _MOST_LOOKED_AT = 5_000, 20_000
 _REPORT_BYTES = 1 << 20
 
 
@@ -48,6 +52,8 @@ class LinuxInstance(Instance):
         self._callbacks: list[Callable[[int | None], None]] = []
         self._status: int | None = None
         self._cpu = processes.CpuMeter()
+        self._deleted = 0
+        self._last_changes: list[Change] = []
         self._exact_above = 0
         loop = asyncio.get_running_loop()
         report.setblocking(False)
@@ -120,6 +126,7 @@ class LinuxInstance(Instance):
             # The report socket closed first: its end follows within moments, and the pidfd tells.
             asyncio.get_running_loop().remove_reader(self._report.fileno())
             return
+        self._last_changes = self.changes()
         self._ended.set()
         loop = asyncio.get_running_loop()
         if self._report.fileno() >= 0:
@@ -171,6 +178,8 @@ class LinuxInstance(Instance):
         scratch_bytes = (scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize
         step = max(1 << 20, self.plan.scratch_bytes // 16)
         rows = [folder.measure(step) for folder in self._folders]
+        if any(folder.walked for folder in self._folders):
+            self._deleted = processes.deleted(sample.pids, frozenset(folder.device for folder in self._folders))
         # Without walking any map first: resident pages are never less than what counts.
         memory = sample.resident
         if memory > self._exact_above:
@@ -180,45 +189,39 @@ class LinuxInstance(Instance):
             cpu=sample.cpu,
             memory=memory,
             processes=max(0, sample.processes - 1),  # init is ours
-            disk=scratch_bytes + sum(row[0] for row in rows),
+            disk=scratch_bytes + self._deleted + sum(row[0] for row in rows),
             files=scratch.f_files - scratch.f_ffree + sum(row[1] for row in rows),
         )
 
     def exact_above(self, resident: int) -> None:
         self._exact_above = resident
 
-    def sweep(self, protected: Callable[[str], bool]) -> list[str]:
-        return [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep(protected)]
+    def sweep(self) -> list[str]:
+        return [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
 
     def changes(self) -> list[Change]:
         if self._scratch < 0:
-            return []
+            return self._last_changes
         found: list[Change] = []
         for number, overlay in self._overlays():
             base = os.path.relpath(overlay, self.plan.project)
-            prefix = "" if base == "." else base + "/"
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
-                upper = os.open(
-                    f"layer{number}/upper", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self._scratch
-                )
+                upper = os.open(f"layer{number}/upper", flags, dir_fd=self._scratch)
             except OSError:
                 continue
-            _list_upper(upper, prefix, overlay, found)
+            _list_upper(upper, "" if base == "." else base + "/", overlay, found)
         return sorted(found, key=lambda change: change.path)
 
     def _overlays(self) -> list[tuple[int, str]]:
-        from .rootfs import ordered
-
         steps = enumerate(ordered(self.plan))
-        return [(n, step.target) for n, step in steps if hasattr(step, "hidden") and step.writable]
+        return [(number, step.target) for number, step in steps if isinstance(step, Overlay) and step.writable]
 
     def last_words(self) -> str:
-        return self._log.decode("utf-8", "replace")
+        return clean_text(self._log.decode("utf-8", "replace"))
 
 
 def _exited(pidfd: int) -> bool:
-    import select
-
     return bool(select.select([pidfd], [], [], 0)[0])
 
 
@@ -231,32 +234,18 @@ def _start_error(event: dict[str, Any]) -> StartError:
     return StartError(f"the sandbox was refused at the step '{stage}': {message}", hint=hints.get(stage))
 
 
-def _list_upper(folder: int, prefix: str, host: str, found: list[Change]) -> None:
+def _list_upper(upper: int, prefix: str, host: str, found: list[Change]) -> None:
     """Read overlayfs's upper folder: what is in it is exactly what changed; a 0/0 device marks a removed name."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        for name in os.listdir(folder):
-            if len(found) >= _MOST_CHANGES:
-                return
-            try:
-                info = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            there = os.path.lexists(os.path.join(host, name))
-            if stat.S_ISCHR(info.st_mode):
-                found.append(Change(prefix + name, "removed"))
-            elif stat.S_ISDIR(info.st_mode):
-                if not there:
-                    found.append(Change(prefix + name + "/", "added"))
-                try:
-                    inner = os.open(name, flags, dir_fd=folder)
-                except OSError:
-                    continue
-                _list_upper(inner, f"{prefix}{name}/", os.path.join(host, name), found)
-            else:
-                found.append(Change(prefix + name, "changed" if there else "added", info.st_size))
-    finally:
-        os.close(folder)
+    for looked_at, (info, relative, _) in enumerate(walk(upper)):
+        if looked_at >= _MOST_LOOKED_AT or len(found) >= _MOST_CHANGES:
+            return
+        there = os.path.lexists(os.path.join(host, relative))
+        if stat.S_ISCHR(info.st_mode):
+            found.append(Change(prefix + relative, "removed"))
+        elif not stat.S_ISDIR(info.st_mode):
+            found.append(Change(prefix + relative, "changed" if there else "added", info.st_size))
+        elif not there:
+            found.append(Change(f"{prefix}{relative}/", "added"))
 
 
 def new_key() -> bytes:

@@ -233,6 +233,8 @@ def _init(
         for name, value in plan.rlimits.items():
             kind = getattr(resource, "RLIMIT_" + name)
             resource.setrlimit(kind, (value, value))
+        # Its memory is not the program's to read, though the user is the same. The filter refuses this call.
+        libc.prctl(libc.PR_SET_DUMPABLE, 0)
         seccomp.install(filter_program)
         stage = "self-test"
         failures = selftest.run(plan.absent, plan.project)
@@ -248,8 +250,6 @@ def _init(
     except (OSError, ValueError) as exc:
         report.send("failed", stage=stage, errno=getattr(exc, "errno", None), message=str(exc))
         os._exit(1)
-    # Its memory and environment are not the program's to read: same user, but no longer dumpable.
-    libc.prctl(libc.PR_SET_DUMPABLE, 0)
     report.send("ready", [scratch])
     os.close(scratch)
     for fd in (*program_fds, log_fd, 0, 1, 2):
@@ -287,7 +287,7 @@ def _program(plan: Plan, request: dict[str, Any], program_fds: list[int], log_fd
     """Give the program its own standard streams, descriptors, environment and folder; then hand over."""
     status = 70
     try:
-        # The change of user took it away; without it a program can't read its own /proc, nor the watchdog its memory.
+        # Init is not; without it a program can't read its own /proc, nor the watchdog its memory.
         libc.prctl(libc.PR_SET_DUMPABLE, 1)
         os.setsid()
         null = os.open("/dev/null", os.O_RDWR)

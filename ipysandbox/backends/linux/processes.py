@@ -98,9 +98,34 @@ def memory(pids: tuple[int, ...]) -> tuple[int, int]:
             shared += values.get(b"Pss_Shmem:", 0)
             continue
         statm = _read(f"/proc/{pid}/statm").split()
-        if len(statm) > 2:
-            anonymous += (int(statm[1]) - int(statm[2])) * _PAGE
+        if len(statm) > 1:
+            anonymous += int(statm[1]) * _PAGE
     return anonymous, shared
+
+
+def deleted(pids: tuple[int, ...], devices: frozenset[int]) -> int:
+    """Bytes of files on ``devices`` that have no name any more and live only because a process has them open or mapped.
+
+    Raises PermissionError when a process does not let itself be looked at: it could keep any number of them.
+    """
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                info = os.stat(f"/proc/{pid}/fd/{name}")
+                if info.st_nlink == 0 and info.st_dev in devices:
+                    found[info.st_dev, info.st_ino] = info.st_blocks * 512
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it closed the file, or ended
+        for line in _read(f"/proc/{pid}/maps").split(b"\n"):
+            if line.endswith(b" (deleted)"):
+                span, _, _, device, inode = line.split(maxsplit=5)[:5]
+                major, minor = (int(part, 16) for part in device.split(b":"))
+                start, end = (int(part, 16) for part in span.split(b"-"))
+                key = (os.makedev(major, minor), int(inode))
+                if key[0] in devices:
+                    found[key] = max(found.get(key, 0), end - start)
+    return sum(found.values())
 
 
 def _read(path: str) -> bytes:

@@ -169,6 +169,21 @@ def _deny_mknod(mode: int) -> list[_Insn]:
     ]
 
 
+def _prctl_rule() -> list[_Insn]:
+    """No PR_SET_MM, and no hiding from the supervisor's meters by being not dumpable."""
+    return [
+        _low(0),
+        (_JEQ, 0, 1, _PR_SET_MM),
+        _DENY,
+        (_JEQ, 1, 0, libc.PR_SET_DUMPABLE),
+        _ALLOW,
+        _low(1),
+        (_JEQ, 0, 1, 0),
+        _DENY,
+        _ALLOW,
+    ]
+
+
 def _socket_rule() -> list[_Insn]:
     no_family = _ret_errno(errno.EAFNOSUPPORT)
     block: list[_Insn] = [_low(0)]
@@ -185,7 +200,7 @@ def rules() -> dict[str, list[_Insn]]:
         "socket": _socket_rule(),
         # Keystrokes pushed into a terminal; the kernel looks at 32 bits of the command, so does this.
         "ioctl": _deny_values(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD)),
-        "prctl": _deny_values(0, (_PR_SET_MM,)),
+        "prctl": _prctl_rule(),
         "personality": _only_values(0, _ADDR_NO_RANDOMIZE_ALLOWED),
         "chmod": _deny_if_set(1, _S_ISUID_S_ISGID),
         "fchmod": _deny_if_set(1, _S_ISUID_S_ISGID),
