@@ -54,12 +54,19 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ipysandbox' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"ipysandbox.{_HOMES[name]}"), name)
+    from .bootstrap import trusted_imports
+
+    # What this package is made of must not come from a notebook's folder, which may be a stranger's.
+    with trusted_imports():
+        return getattr(importlib.import_module(f"ipysandbox.{_HOMES[name]}"), name)
 
 
 def load_ipython_extension(ipython: Any) -> None:
     """Called by ``%load_ext ipysandbox``: registers ``%%sandbox`` and ``%sandbox``."""
-    from .magics import load
+    from .bootstrap import trusted_imports
+
+    with trusted_imports():
+        from .magics import load
 
     load(ipython)
 

@@ -6,11 +6,15 @@ the places of the interpreter itself and from where this package was found.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.machinery
 import os
 import site
 import sys
 import sysconfig
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from types import ModuleType
 
 import ipysandbox
 
@@ -28,7 +32,7 @@ def import_path() -> list[str]:
         if entry == package:
             return True
         name = os.path.basename(real)
-        # A prefix may hold a project too (a notebook in a virtual environment's folder): only library folders count.
+        # A prefix may hold a project too (a notebook in a virtual environment's folder): only libraries count.
         library = (
             "site-packages" in real or "dist-packages" in real or "lib" in real.split(os.sep) or name.endswith(".zip")
         )
@@ -43,3 +47,47 @@ def command(code: str, arguments: Sequence[str]) -> list[str]:
     it."""
     setup = f"import sys; sys.path[:] = {import_path()!r}; argv = sys.argv[1:]; "
     return [sys.executable, "-I", "-c", setup + code, *arguments]
+
+
+class _TrustedFinder:
+    """Finds top-level modules in ``import_path`` only, for threads that asked for it; the others never notice."""
+
+    def __init__(self) -> None:
+        self.threads: dict[int, int] = {}
+        self.path = import_path()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        # Inside a package, the package's own folder is searched, and it was found here.
+        if path is not None or threading.get_ident() not in self.threads:
+            return None
+        if name in sys.builtin_module_names or importlib.machinery.FrozenImporter.find_spec(name) is not None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, self.path, target)
+        if spec is None:
+            raise ModuleNotFoundError(f"No module named {name!r} outside the project", name=name)
+        return spec
+
+
+_finder: _TrustedFinder | None = None
+
+
+@contextlib.contextmanager
+def trusted_imports() -> Iterator[None]:
+    """Within, this thread imports nothing from the project, though a notebook's ``sys.path`` starts with it.
+
+    What a sandbox sends decides which library is needed to rebuild it; the project must not decide what that is.
+    """
+    global _finder
+    if _finder is None:
+        _finder = _TrustedFinder()
+        sys.meta_path.insert(0, _finder)
+    me = threading.get_ident()
+    _finder.threads[me] = _finder.threads.get(me, 0) + 1
+    try:
+        yield
+    finally:
+        _finder.threads[me] -= 1
+        if not _finder.threads[me]:
+            del _finder.threads[me]

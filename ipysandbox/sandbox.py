@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import threading
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
@@ -33,6 +34,8 @@ MOST_VALUE = 512 << 20
 _VALUE_SECONDS = 60.0
 #: The same for the value that is fetched along with a result.
 _EAGER_SECONDS = 5.0
+#: How long the last outputs may be on their way after a cell's reply.
+_IDLE_MILLISECONDS = 10_000
 _numbers = itertools.count(1)
 
 OnOutput = Callable[[str, dict[str, Any]], None]
@@ -118,6 +121,8 @@ class Sandbox:
             "notebook": notebook,
             "backend": backend,
         }
+        #: Sockets belong to one thread at a time; what goes over HTTP (interrupt, kill, restart, status) needs no turn.
+        self._turn = threading.RLock()
         #: Set from the first start until close, also while what it names has died.
         self._supervisor: Supervisor | None = None
         self._connection: _Connection | None = None
@@ -135,6 +140,10 @@ class Sandbox:
 
     def start(self, *, fresh: bool = False) -> bool:
         """Start it, or join the running one of the same name and policy. True when it is a new one."""
+        with self._turn:
+            return self._start(fresh)
+
+    def _start(self, fresh: bool) -> bool:
         supervisor = Supervisor.current()
         before = self._started if self._supervisor is supervisor else None
         info = supervisor.request("POST", "/sandboxes", {**self._request, "fresh": fresh})
@@ -149,14 +158,15 @@ class Sandbox:
     _started: float | None = None
 
     def close(self) -> None:
-        """End it and everything inside. Safe to call twice."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """End it and everything inside. Safe to call twice, and from another thread than a running cell's."""
         if self._supervisor is not None and self._supervisor.alive():
             with contextlib.suppress(SandboxError):  # it is gone already
                 self._control("DELETE", "")
-        self._supervisor = None
+        with self._turn:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self._supervisor = None
 
     def restart(self) -> None:
         """A new sandbox under the same name and policy; variables are lost."""
@@ -194,6 +204,19 @@ class Sandbox:
         """
         if not isinstance(code, str):
             raise TypeError(f"code must be a string, not {type(code).__name__}")
+        with self._turn:
+            return self._run(code, timeout, cpu, validate, on_output, on_input, want_value)
+
+    def _run(
+        self,
+        code: str,
+        timeout: float | str | None,
+        cpu: float | str | None,
+        validate: bool,
+        on_output: OnOutput | None,
+        on_input: OnInput | None,
+        want_value: bool,
+    ) -> RunResult:
         if self._connection is None or self._supervisor is None or not self._supervisor.alive():
             lost = self._supervisor is not None
             self.start()
@@ -286,10 +309,11 @@ class Sandbox:
     def _ask(
         self, kind: str, content: dict[str, Any], buffers: list[Any] | None = None, seconds: float = _VALUE_SECONDS
     ) -> Message:
-        if self._connection is None:
-            self.start()
-        assert self._connection is not None
-        reply = self._connection.ask(kind, content, buffers or [], seconds)
+        with self._turn:
+            if self._connection is None:
+                self.start()
+            assert self._connection is not None
+            reply = self._connection.ask(kind, content, buffers or [], seconds)
         if reply.content.get("status") != "ok":
             # Written by code in the sandbox, and on its way into an exception's text.
             ename, evalue = (clean_text(str(reply.content.get(key))[:2000]) for key in ("ename", "evalue"))
@@ -458,7 +482,9 @@ class _Connection:
         interrupts = 0
         while reply is None or not idle:
             try:
-                ready = dict(self._poller.poll())
+                ready = dict(self._poller.poll(None if reply is None else _IDLE_MILLISECONDS))
+                if not ready:
+                    break  # the reply is in, and what was shown came before it
                 # Outputs before the reply, so that everything shown is in order.
                 if self._sockets["iopub"] in ready:
                     idle |= self._output(request, collector, on_output)
@@ -476,6 +502,7 @@ class _Connection:
                     box.interrupt()
                 else:
                     box.kill()
+        assert reply is not None
         return reply
 
     def _output(self, request: Message, collector: OutputCollector, on_output: OnOutput | None) -> bool:

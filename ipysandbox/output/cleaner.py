@@ -12,7 +12,8 @@ from .text import TextCleaner, clean_text, clip
 
 Content = dict[str, Any]
 
-MAX_STREAM = 8 << 20  # characters of one stream message; the policy's output limit is the relay's
+MAX_STREAM = 256 << 20  # characters of one stream message; the policy's output limit is the relay's
+MAX_TRACEBACK = 1 << 20
 MAX_NOTES = 100
 _MAX_COUNT = 2**31
 _MAX_ENTRIES = 1000  # of completions, traceback lines, …
@@ -39,7 +40,7 @@ class Cleaner:
             "error": self._error,
             "clear_output": lambda c: {"wait": c.get("wait") is True},
             "status": self._status,
-            "execute_input": lambda c: {"code": _line(c.get("code"), MAX_STREAM), "execution_count": _count(c)},
+            "execute_input": lambda c: {"code": _line(c.get("code"), 8 << 20), "execution_count": _count(c)},
             "execute_reply": self._execute_reply,
             "inspect_reply": self._inspect_reply,
             "complete_reply": self._complete_reply,
@@ -106,10 +107,12 @@ class Cleaner:
     def _error(self, content: Content) -> Content:
         traceback: Any = content.get("traceback")
         lines = traceback[:_MAX_ENTRIES] if isinstance(traceback, list) else []
+        # What a page shows with ease: a longer one is one of an attack, or of a recursion that repeats itself.
+        room = MAX_TRACEBACK // max(1, len(lines))
         return {
             "ename": _line(content.get("ename"), _MAX_WORD),
             "evalue": _line(content.get("evalue"), _MAX_LINE),
-            "traceback": [_line(line, _MAX_LINE) for line in lines],
+            "traceback": [_line(line, max(1000, room)) for line in lines],
         }
 
     def _status(self, content: Content) -> Content | None:

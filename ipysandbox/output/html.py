@@ -18,7 +18,7 @@ from .latex import defuse_tex
 from .markup import TAGS, balance
 from .text import clean_characters, clean_text
 
-MAX_HTML = 4 << 20  # a second or two of work, and more than a page shows with ease
+MAX_HTML = 1 << 20  # some seconds of the worst markup, and more than a page shows with ease
 
 _GLOBAL = {"align", "class", "dir", "hidden", "id", "lang", "style", "title", "valign"}
 _SIZE = {"width", "height"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..bootstrap import trusted_imports
 from ..errors import ValueRefused
 from ..guest.values import MAX_BYTES, WORKS, Buffer, Untransferable, decode, encode
 
@@ -12,7 +13,8 @@ from ..guest.values import MAX_BYTES, WORKS, Buffer, Untransferable, decode, enc
 def send(value: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list[Buffer]]:
     """What to send into the sandbox for ``value``; raises ValueRefused if it can't cross or is over ``limit`` bytes."""
     try:
-        return encode(value, limit=limit)
+        with trusted_imports():
+            return encode(value, limit=limit)
     except Untransferable as exc:
         raise ValueRefused(str(exc)) from None
 
@@ -20,7 +22,8 @@ def send(value: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list
 def receive(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES) -> Any:
     """The value a sandbox sent; raises ValueRefused for anything but well-formed data of at most ``limit`` bytes."""
     try:
-        return decode(tree, buffers, limit=limit)
+        with trusted_imports():
+            return decode(tree, buffers, limit=limit)
     except ValueError as exc:
         raise ValueRefused(
             f"the sandbox sent a value that can't be accepted: {str(exc)[:300]}", hint=f"What can cross: {WORKS}."

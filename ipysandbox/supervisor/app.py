@@ -10,7 +10,7 @@ import re
 import resource
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,28 +20,28 @@ import tornado.netutil
 import tornado.web
 
 from ipysandbox.audit import AuditLog, events
-from ipysandbox.backends.linux import fonts, libc
+from ipysandbox.backends.linux import fonts
 from ipysandbox.backends.linux.backend import LinuxBackend
-from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
+from ipysandbox.backends.linux.zygote_handle import Spawned
+from ipysandbox.errors import NotAvailable, PolicyError, SandboxError, StartError
 from ipysandbox.policy import Effective, resolve
 
-from . import runtime
 from .managed import Managed
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 #: How often this process looks at its own size, and what it may be at most: values of 512 MiB pass through it.
 _GUARD_SECONDS = 0.25
-_MOST_RESIDENT = 3 << 30
+_MOST_RESIDENT = 2 << 30
 _STATUS = {"policy": 400, "not-available": 400, "refused": 409, "start": 500}
 
 
 class Supervisor:
     """State shared by the handlers; one per process."""
 
-    def __init__(self, folder: Path, host_pid: int) -> None:
+    def __init__(self, folder: Path, host_pid: int, zygote: Spawned) -> None:
         self.folder, self.host_pid = folder, host_pid
         self.started = time.time()
-        self.backend = LinuxBackend(folder)
+        self.backend = LinuxBackend(folder, zygote)
         self.audit = AuditLog()
         self.sandboxes: dict[str, Managed] = {}
         self.finished = asyncio.Event()
@@ -79,7 +79,7 @@ class Supervisor:
                 del self.sandboxes[name]
                 await running.close()
             self._number += 1
-            managed = Managed(
+            managed = self._managed(
                 name,
                 self.folder / f"s{self._number}",
                 self.backend,
@@ -100,6 +100,16 @@ class Supervisor:
             for notice in effective.notices:
                 self.audit.record(events.POLICY_NOTICE, sandbox=name, details={"text": notice})
             return managed
+
+    @staticmethod
+    def _managed(*arguments: Any, **options: Any) -> Managed:
+        try:
+            return Managed(*arguments, **options)
+        except OSError as exc:
+            raise StartError(
+                f"the sandbox's sockets can't be made: {exc}",
+                hint="Free some space there, or set XDG_RUNTIME_DIR to another folder of yours.",
+            ) from None
 
     def get(self, name: str) -> Managed:
         try:
@@ -238,38 +248,22 @@ def _application(supervisor: Supervisor) -> tornado.web.Application:
     )
 
 
-def main(host_pid: int, ready_fd: int) -> None:
-    """Serve until the host process ends or asks to stop. Tells its folder, or its error, on ``ready_fd`` as JSON."""
-    libc.prctl(libc.PR_SET_DUMPABLE, 0)  # its memory holds keys: not for other processes of the user
-    try:
-        host = os.pidfd_open(host_pid)
-        # One descriptor per socket and sandbox: the soft default of 1024 is soon used up.
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        folder, _lock = runtime.create()
-    except (OSError, SandboxError) as exc:
-        _tell(ready_fd, {"error": exc.to_json() if isinstance(exc, SandboxError) else {"message": str(exc)}})
-        return
-    try:
-        asyncio.run(_serve(folder, host_pid, host, ready_fd))
-    finally:
-        runtime.remove(folder)
+def serve(folder: Path, host_pid: int, host: int, zygote: Spawned, tell: Callable[[dict[str, Any]], None]) -> None:
+    """Serve in ``folder`` until the host process (a pidfd) ends or asks to stop. ``tell``: to whom it is ready."""
+    asyncio.run(_serve(folder, host_pid, host, zygote, tell))
 
 
-async def _serve(folder: Path, host_pid: int, host: int, ready_fd: int) -> None:
-    try:
-        supervisor = Supervisor(folder, host_pid)
-    except SandboxError as exc:
-        _tell(ready_fd, {"error": exc.to_json()})
-        return
+async def _serve(
+    folder: Path, host_pid: int, host: int, zygote: Spawned, tell: Callable[[dict[str, Any]], None]
+) -> None:
+    supervisor = Supervisor(folder, host_pid, zygote)
     loop = asyncio.get_running_loop()
     loop.add_reader(host, supervisor.finished.set)
     loop.add_signal_handler(signal.SIGTERM, supervisor.finished.set)
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal's Ctrl-C is the host kernel's to handle
     server = tornado.httpserver.HTTPServer(_application(supervisor))
     server.add_socket(tornado.netutil.bind_unix_socket(str(folder / "ctl.sock"), mode=0o600))
-    _tell(ready_fd, {"folder": str(folder)})
+    tell({"folder": str(folder)})
     helpers = [asyncio.ensure_future(_prepare(supervisor)), asyncio.ensure_future(_guard_memory(supervisor))]
     await supervisor.finished.wait()
     for helper in helpers:
@@ -289,16 +283,12 @@ async def _guard_memory(supervisor: Supervisor) -> None:
         await asyncio.sleep(_GUARD_SECONDS)
         resident = _resident()
         if resident > _MOST_RESIDENT:
-            for managed in supervisor.sandboxes.values():
-                if managed.cell is not None or managed.relay.waiting():
-                    managed.fail(MemoryError(f"{resident >> 20} MiB of messages from the sandbox"))
+            all_of_them = list(supervisor.sandboxes.values())
+            # Those that are being talked to first; an idle one that floods is ended at the next look.
+            for managed in [m for m in all_of_them if m.cell is not None or m.relay.waiting()] or all_of_them:
+                managed.fail(MemoryError(f"{resident >> 20} MiB of messages from the sandbox"))
 
 
 async def _prepare(supervisor: Supervisor) -> None:
     with contextlib.suppress(SandboxError):  # the first start meets the same error and tells it
         await supervisor.backend.prepare()
-
-
-def _tell(fd: int, message: dict[str, Any]) -> None:
-    with os.fdopen(fd, "w") as file:
-        json.dump(message, file)

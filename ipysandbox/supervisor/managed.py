@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ipysandbox.audit import AuditLog, events
+from ipysandbox.audit import AuditError, AuditLog, events
 from ipysandbox.audit.record import Severity
 from ipysandbox.backends.base import Backend, Change, Instance, StartRequest, Usage
 from ipysandbox.check import check
@@ -45,7 +45,7 @@ _MESSAGE_OVERHEAD = 1 << 20
 #: Up to this size a message is read even if the limit is lower, so that the beginning of it can be shown.
 _ALWAYS_PARSED = 32 << 20
 #: What an output counts at least, in bytes: each is an object in the notebook, however little it says.
-_LIGHTEST, _LIGHTEST_OTHER = {"stream": 64}, 1024
+_LIGHTEST, _LIGHTEST_OTHER = {"stream": 256}, 1024
 
 Resolve = Callable[[Mapping[str, object]], Effective]
 
@@ -277,7 +277,8 @@ class Managed:
         code_hash = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
         silent = bool(message.content.get("silent"))
         self._count += not silent
-        self._record(events.CELL_SUBMITTED, number=self._count, sha256=code_hash, bytes=len(source))
+        # Before it runs: what can't be recorded is not run (AuditError).
+        self._audit_now(events.CELL_SUBMITTED, number=self._count, sha256=code_hash, bytes=len(source))
         await self.relay.publish("status", {"execution_state": "busy"}, message)
         if self.validate and options.get("validate", True):
             report = await asyncio.get_running_loop().run_in_executor(None, self.check, source)
@@ -442,7 +443,7 @@ class Managed:
         return False
 
     def _on_output(self, request: Message, message: Message) -> bool:
-        """Count one output of the running cell, or of an earlier one whose threads go on; cut what is over the limit."""
+        """Count an output of the running cell, or of an earlier one whose threads go on; cut what is too much."""
         cell = self.cell if self.cell is not None and request.id == self.cell.request.id else None
         limits = cell.limits if cell else self.effective.policy.limits
         weight = max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
@@ -531,9 +532,9 @@ class Managed:
 
     def _end_between_cells(self, hit: LimitHit) -> None:
         self.notices.append(f"Between cells the sandbox went over its {hit.text}")
-        self._record(events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed)
         if self.instance is not None:
             self._background(self.instance.kill())
+        self._record(events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed)
 
     def _end_hidden(self, instance: Instance) -> None:
         """A process made itself unreadable (by running a program it may not read): its files can't be counted."""
@@ -551,9 +552,9 @@ class Managed:
     def fail(self, exc: BaseException) -> None:
         """Something of ours broke: end the sandbox rather than let it run unwatched, and say so."""
         self.notices.append(f"The supervisor failed ({type(exc).__name__}: {exc}) and ended the sandbox.")
-        self._record("supervisor.failed", severity="alert", error=type(exc).__name__, text=str(exc))
         if self.instance is not None:
             self._background(self.instance.kill())
+        self._record("supervisor.failed", severity="alert", error=type(exc).__name__, text=str(exc))
 
     def _note_usage(self, cell: Cell | None, usage: Usage) -> None:
         self.usage = usage
@@ -616,8 +617,16 @@ class Managed:
             "last": self.last,
         }
 
-    def _record(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
+    def _audit_now(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
+        """Record what is about to happen. Raises AuditError: then it must not happen."""
         self._audit.record(action, sandbox=self.name, notebook=self.notebook, severity=severity, details=details)
+
+    def _record(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
+        """Record what has happened. It can't be undone, so a trail that fails is told, and the next cell is refused."""
+        try:
+            self._audit_now(action, severity=severity, **details)
+        except AuditError as exc:
+            self.notices.append(f"The audit trail could not be written: {exc.message}")
 
 
 def _weight(content: dict[str, Any]) -> int:

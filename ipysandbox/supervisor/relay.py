@@ -81,6 +81,7 @@ class Relay:
             sock = self._socket(_FRONT_TYPES[channel])
             sock.linger = 1000  # the last reply is sent even when the sandbox is being closed
             if channel == "iopub":
+                sock.sndhwm = 0  # what is sent was bounded before; dropping one's "idle" would leave it waiting
                 sock.setsockopt(zmq.XPUB_VERBOSE, 1)  # every subscriber is greeted, not just the first
             path = str(directory / f"f-{channel}")
             sock.bind("ipc://" + path)

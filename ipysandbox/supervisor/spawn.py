@@ -32,7 +32,7 @@ class Supervisor:
                 hint="Run the notebook on Linux, in WSL 2 or in a Linux virtual machine. Nothing was run.",
             )
         read, write = os.pipe()
-        code = "from ipysandbox.supervisor.app import main; main(int(argv[0]), int(argv[1]))"
+        code = "from ipysandbox.supervisor.entry import main; main(int(argv[0]), int(argv[1]))"
         try:
             self._process = subprocess.Popen(
                 bootstrap.command(code, [str(os.getpid()), str(write)]),

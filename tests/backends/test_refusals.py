@@ -65,3 +65,35 @@ def test_a_full_disk_is_an_error_with_its_reason_not_a_weaker_sandbox(project: P
     assert done.returncode == 5, (done.stdout, done.stderr)
     assert "space" in done.stderr
     assert not (project / "results" / "ran").exists()
+
+
+_FILL = """
+import os, sys
+from ipysandbox import Sandbox
+with Sandbox(project=sys.argv[1], validate=False) as box:
+    print(box.run("1").status)
+    state = os.environ["XDG_STATE_HOME"]
+    try:
+        with open(state + "/full", "wb", buffering=0) as full:
+            while True: full.write(bytes(4096))
+    except OSError: pass
+    for _ in range(40):  # what is left in the last block of the trail may still take some
+        result = box.run("open('results/ran', 'a').write('x')", timeout=20)
+        if result.status != "ok": break
+    print(result.status, result.error.ename if result.error else None)
+    os.unlink(state + "/full")
+    print(box.run("2").status)
+"""
+
+
+def test_a_disk_that_fills_meanwhile_refuses_the_next_cell_and_hangs_none(project: Path, tmp_path: Path) -> None:
+    prefix = ["unshare", "--mount"]
+    if os.geteuid() != 0:
+        prefix = ["unshare", "--user", "--map-current-user", "--keep-caps", "--mount"]
+    small = tmp_path / "small"
+    small.mkdir()
+    script = 'mount -t tmpfs -o size=3m tmpfs "$0" && exec "$@"'
+    command = [*prefix, "sh", "-c", script, str(small), sys.executable, "-c", _FILL, str(project)]
+    done = subprocess.run(command, env={**os.environ, "XDG_STATE_HOME": str(small)}, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert lines == ["ok", "died AuditError", "ok"], (done.stdout, done.stderr)

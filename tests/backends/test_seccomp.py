@@ -89,6 +89,9 @@ def test_arguments_decide_where_a_call_is_both_needed_and_dangerous(machine: str
     assert call(machine, "fchmodat", 0, 0, 0o755) == ALLOW
     assert call(machine, "mknodat", 0, 0, 0o020000) == refused  # a 0/0 character device is an overlay's whiteout
     assert call(machine, "mknodat", 0, 0, 0o010644) == ALLOW
+    for command in (1024, 1026):
+        assert call(machine, "fcntl", 3, command) == refused
+    assert call(machine, "fcntl", 3, 1030) == ALLOW
     assert call(machine, "prctl", 4, 0) == refused  # not dumpable: hidden from the meters
     assert call(machine, "prctl", 4, 1) == ALLOW
     assert call(machine, "prctl", 15, 0) == ALLOW

@@ -147,6 +147,23 @@ def test_what_lay_in_results_under_a_protected_name_stays_as_it_was(
     assert (project / "results" / "old.ipynb").read_text() == "{}"
 
 
+def test_links_out_of_results_are_removed_and_those_inside_stay(project: Path, box: Sandbox) -> None:
+    result = box.run("""
+import os
+os.makedirs("results/sub"); open("results/data.csv", "w").write("a")
+out = {"a": "/etc/passwd", "b": "../src/model.py", "c": "sub/../../src", "d": "here/../src", "sub/e": "../../x"}
+os.symlink(".", "results/here")
+for name, target in out.items(): os.symlink(target, "results/" + name)
+os.symlink("data.csv", "results/latest"); os.symlink("../data.csv", "results/sub/up")
+""")
+    assert result.status == "ok"
+    links = {
+        str(path.relative_to(project / "results")) for path in (project / "results").rglob("*") if path.is_symlink()
+    }
+    assert links == {"here", "latest", "sub/up"}
+    assert any("link out of this folder" in notice for notice in result.notices)
+
+
 def test_a_results_folder_that_is_a_link_elsewhere_is_refused(
     project: Path, outside: Path, make_box: Callable[..., Sandbox]
 ) -> None:

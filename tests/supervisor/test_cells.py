@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -325,3 +327,62 @@ def test_a_folder_nested_beyond_reach_neither_hides_nor_keeps_a_sandbox_alive(bo
     assert len(box.diff()) > 100
     box.close()
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_modules_of_the_project_can_be_imported(box: Sandbox) -> None:
+    result = box.run("from src.model import FACTOR\nimport subprocess, sys\nFACTOR")
+    assert (result.status, result.value) == ("ok", 3), result.error
+
+
+def test_numeric_libraries_start_as_many_threads_as_the_policy_has_processors(make_box: MakeBox) -> None:
+    code = """
+import numpy, os, threadpoolctl
+[pool["num_threads"] for pool in threadpoolctl.threadpool_info()], os.environ["OMP_NUM_THREADS"]
+"""
+    for cpus in (1, 2):
+        wanted = min(cpus, len(os.sched_getaffinity(0)))
+        counts, environment = make_box(overrides={"limits.cpus": cpus}).run(code).value
+        assert counts
+        assert set(counts) == {wanted}
+        assert environment == str(wanted)
+
+
+def test_one_sandbox_can_be_used_from_several_threads(box: Sandbox) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda n: box.run(f"{n} * 2").value, range(12))) == [n * 2 for n in range(12)]
+
+
+def test_a_value_makes_the_host_import_nothing_from_the_project(project: Path) -> None:
+    """The host's import path starts with the project, as a notebook's does, and values need libraries."""
+    for name in (
+        "scipy/__init__.py",
+        "scipy/sparse.py",
+        "tzdata/__init__.py",
+        "numpy.py",
+        "pandas.py",
+        "zmq.py",
+        "nh3.py",
+    ):
+        path = project / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("open('ran-on-the-host', 'w').write('x')\nraise ImportError('the project')\n")
+    host = """
+import sys
+sys.path = [p for p in sys.path if p] + [""]  # the package itself is found first, as in an installed one
+from ipysandbox import Sandbox
+sys.path.insert(0, "")
+with Sandbox(project=".", validate=False) as box:
+    for code in ("import sys; sys.path.remove(''); import scipy.sparse as s; s.csr_matrix([[1, 0]])",
+                 "import datetime as d, zoneinfo; d.datetime(2020, 1, 1, tzinfo=zoneinfo.ZoneInfo('Europe/Paris'))",
+                 "import numpy; numpy.arange(3)", "import pandas; pandas.DataFrame({'a': [1]})"):
+        result = box.run(code)
+        try: print(result.status, type(result.value).__name__)
+        except Exception as exc: print(result.status, result.error, type(exc).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", host], cwd=project, capture_output=True, text=True)
+    assert "csr_matrix" in done.stdout, (done.stdout, done.stderr)
+    assert "ndarray" in done.stdout
+    assert "DataFrame" in done.stdout
+    assert not (project / "ran-on-the-host").exists()

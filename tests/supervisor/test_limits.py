@@ -220,3 +220,18 @@ def test_a_cell_option_never_exceeds_what_an_administrator_allows(box: Sandbox) 
     result = box.run("1", timeout="1 fortnight")
     assert (result.status, result.error and result.error.ename) == ("refused", "PolicyError")
     assert box.run("2").value == 2
+
+
+def test_socket_buffers_count_as_memory(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "600MiB", "limits.open_files": 4096})
+    result = box.run("""
+import socket, time
+kept = []
+for _ in range(1800):
+    a, b = socket.socketpair(); a.setblocking(False); kept += [a, b]
+    try:
+        while True: a.send(bytes(65536))
+    except BlockingIOError: pass
+time.sleep(30)
+""")
+    ended_by(result, "memory", state_kept=False)

@@ -10,13 +10,11 @@ import os
 import resource
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ipysandbox import bootstrap
 from ipysandbox.backends.base import Backend, Endpoints, Instance, StartRequest
 from ipysandbox.errors import StartError
 from ipysandbox.guest import CHANNELS
@@ -26,23 +24,21 @@ from . import choice, fonts, layout, machine
 from .instance import LinuxInstance, new_key
 from .plan import Bind, Plan
 from .writable import WritableFolder
+from .zygote_handle import START_SECONDS, Spawned, ZygoteHandle, spawn
 
 _INSIDE_ID = 1000
-#: Loaded in the zygote for children to share, where installed: most research cells import them first.
-_PRELOAD = ("numpy", "numpy.random", "pandas")
-#: A cold zygote on a busy machine or a network file system; a start takes a tenth of a second otherwise.
-_START_SECONDS = 60.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 class LinuxBackend(Backend):
     name = "linux"
 
-    def __init__(self, runtime_dir: Path) -> None:
-        self._runtime_dir = runtime_dir
+    def __init__(self, runtime_dir: Path, spawned: Spawned | None = None) -> None:
+        """``spawned``: a zygote that was started ahead."""
+        self._runtime_dir, self._spawned = runtime_dir, spawned
         self.machine = machine.probe()
         self.choice = choice.choose(self.machine)
-        self._zygote: _Zygote | None = None
+        self._zygote: ZygoteHandle | None = None
         self._counter = itertools.count(1)
         self._lock = asyncio.Lock()
 
@@ -61,6 +57,7 @@ class LinuxBackend(Backend):
         zygote = await self._ensure_zygote()
         key = new_key()
         listeners, channels = _listen(request.directory)
+        threads = _threads(request.effective)
         plan = self._plan(request.effective)
         matcher = compile_patterns(request.effective.protected)
 
@@ -74,11 +71,11 @@ class LinuxBackend(Backend):
         identifier = f"{request.name}-{next(self._counter)}"
         try:
             await zygote.fork(identifier, [theirs.fileno(), log_w, *(s.fileno() for s in listeners)])
-            await _send_plan(ours, {"plan": plan.to_json(), "program": {"key": key.decode()}})
+            await _send_plan(ours, {"plan": plan.to_json(), "program": {"key": key.decode(), "threads": threads}})
             theirs.close()
             os.close(log_w)
             log_w = -1
-            await instance.wait_ready(_START_SECONDS)
+            await instance.wait_ready(START_SECONDS)
         except BaseException:
             if instance.alive():
                 if not instance.pid:
@@ -93,11 +90,14 @@ class LinuxBackend(Backend):
                 sock.close()
         return instance
 
-    async def _ensure_zygote(self) -> _Zygote:
+    async def _ensure_zygote(self) -> ZygoteHandle:
         async with self._lock:
             if self._zygote is None or not self._zygote.alive():
                 fonts.prepare()
-                self._zygote = await _Zygote.launch(self._runtime_dir)
+                spawned, self._spawned = self._spawned or spawn(self._runtime_dir), None
+                zygote = ZygoteHandle(spawned)
+                await zygote.started()
+                self._zygote = zygote
             return self._zygote
 
     def _plan(self, effective: Effective) -> Plan:
@@ -120,7 +120,7 @@ class LinuxBackend(Backend):
             home=layout.HOME,
             cwd=str(effective.project),
             project=str(effective.project),
-            environment=_environment(effective, max(1, math.floor(min(limits.cpus, len(allowed))))),
+            environment=_environment(effective, _threads(effective)),
             scratch_bytes=limits.disk,
             scratch_inodes=max(1024, min(limits.disk >> 14, 131072)),
             rlimits=_rlimits(effective),
@@ -133,6 +133,8 @@ class LinuxBackend(Backend):
         )
 
     async def close(self) -> None:
+        if self._zygote is None and self._spawned is not None:
+            self._zygote, self._spawned = ZygoteHandle(self._spawned), None
         if self._zygote is not None:
             await self._zygote.close()
 
@@ -184,6 +186,11 @@ def _rlimits(effective: Effective) -> dict[str, int]:
     return result
 
 
+def _threads(effective: Effective) -> int:
+    """Threads for each numeric library: as many as whole processors, so that they start under the limit on tasks."""
+    return max(1, math.floor(min(effective.policy.limits.cpus, len(os.sched_getaffinity(0)))))
+
+
 def _environment(effective: Effective, threads: int) -> dict[str, str]:
     """Everything the code finds in its environment; nothing of the host's unless the policy passes it by name."""
     prefix_bin = os.path.dirname(sys.executable)
@@ -215,114 +222,3 @@ def _environment(effective: Effective, threads: int) -> dict[str, str]:
 async def _send_plan(sock: socket.socket, request: Mapping[str, Any]) -> None:
     data = json.dumps(request).encode()
     await asyncio.get_running_loop().sock_sendall(sock, struct.pack("!I", len(data)) + data)
-
-
-class _Zygote:
-    """The supervisor's handle on the zygote process."""
-
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
-        self._process, self._control = process, control
-        self._pids: dict[str, int] = {}
-        self._forks: dict[str, asyncio.Future[int]] = {}
-        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._reader = asyncio.ensure_future(self._read())
-
-    @classmethod
-    async def launch(cls, runtime_dir: Path) -> _Zygote:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        ours.setblocking(False)
-        code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), argv[1], argv[2:])"
-        arguments = [str(theirs.fileno()), str(runtime_dir), *_PRELOAD]
-        process = subprocess.Popen(  # noqa: ASYNC220 - returns at once, and asyncio's own would need a child watcher
-            bootstrap.command(code, arguments),
-            env={
-                "LANG": "C.UTF-8",
-                "PATH": "/usr/bin:/bin",
-                "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-                # No home: nothing of the user's may steer what is loaded here.
-                "HOME": "/nonexistent",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE if os.environ.get("IPYSANDBOX_DEBUG") is None else None,
-            pass_fds=[theirs.fileno()],
-            cwd="/",
-            start_new_session=True,
-        )
-        theirs.close()
-        zygote = cls(process, ours)
-        try:
-            await asyncio.wait_for(asyncio.shield(zygote._started), _START_SECONDS)
-        except BaseException:
-            await zygote.close()
-            raise
-        return zygote
-
-    def alive(self) -> bool:
-        return self._process.poll() is None and not self._reader.done()
-
-    async def fork(self, identifier: str, fds: list[int]) -> int:
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._forks[identifier] = future
-        data = json.dumps({"id": identifier, "zygote": self._process.pid}).encode()
-        socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
-        return await asyncio.wait_for(future, _START_SECONDS)
-
-    def kill(self, identifier: str) -> None:
-        """End a monitor that has not said where its init is; init follows it."""
-        pid = self._pids.get(identifier)
-        if pid is not None:
-            os.kill(pid, 9)
-
-    async def _read(self) -> None:
-        loop = asyncio.get_running_loop()
-        buffer = b""
-        while True:
-            data = await loop.sock_recv(self._control, 65536)
-            if not data:
-                break
-            buffer += data
-            while len(buffer) >= 4 and len(buffer) >= 4 + struct.unpack("!I", buffer[:4])[0]:
-                size = struct.unpack("!I", buffer[:4])[0]
-                self._on_message(json.loads(buffer[4 : 4 + size]))
-                buffer = buffer[4 + size :]
-        error = StartError("the zygote process ended", hint=self._stderr() or None)
-        if not self._started.done():
-            self._started.set_exception(error)
-        for fork in self._forks.values():
-            if not fork.done():
-                fork.set_exception(error)
-
-    def _on_message(self, message: dict[str, Any]) -> None:
-        kind = message["event"]
-        if kind == "ready":
-            self._started.set_result(None)
-        elif kind == "failed":
-            self._started.set_exception(
-                StartError(
-                    f"this Python can't run a kernel: {message['message']}",
-                    hint=f"Install what is missing into it: {sys.executable} -m pip install ipykernel",
-                )
-            )
-        elif kind == "forked":
-            self._pids[message["id"]] = message["pid"]
-            future = self._forks.pop(message["id"], None)
-            if future is not None and not future.done():
-                future.set_result(message["pid"])
-        elif kind == "gone":
-            self._pids.pop(message["id"], None)
-
-    def _stderr(self) -> str:
-        if self._process.stderr is None:
-            return ""
-        os.set_blocking(self._process.stderr.fileno(), False)
-        return (self._process.stderr.read() or b"").decode("utf-8", "replace")[-2000:]
-
-    async def close(self) -> None:
-        """Closing the control socket is the order to end everything."""
-        self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
-        self._control.close()
-        await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
-        if self._process.stderr is not None:
-            self._process.stderr.close()

@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import stat
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +28,9 @@ from .writable import WritableFolder
 _LOG_BYTES = 64 << 10
 _MOST_CHANGES, _MOST_LOOKED_AT = 5_000, 20_000
 _REPORT_BYTES = 1 << 20
+#: net.core.wmem_default: what one socket may have waiting to be read.
+_SOCKET_BUFFER = 208 << 10
+_FREE_SOCKETS = 256
 
 
 class LinuxInstance(Instance):
@@ -52,7 +56,8 @@ class LinuxInstance(Instance):
         self._callbacks: list[Callable[[int | None], None]] = []
         self._status: int | None = None
         self._cpu = processes.CpuMeter()
-        self._deleted = 0
+        self._descriptors = processes.Descriptors()
+        self._next_descriptors = 0.0
         self._last_changes: list[Change] = []
         self._exact_above = 0
         loop = asyncio.get_running_loop()
@@ -178,18 +183,24 @@ class LinuxInstance(Instance):
         scratch_bytes = (scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize
         step = max(1 << 20, self.plan.scratch_bytes // 16)
         rows = [folder.measure(step) for folder in self._folders]
-        if any(folder.walked for folder in self._folders):
-            self._deleted = processes.deleted(sample.pids, frozenset(folder.device for folder in self._folders))
-        # Without walking any map first: resident pages are never less than what counts.
-        memory = sample.resident
+        started = time.monotonic()
+        # At most a tenth of the time goes into it, unless the disk filled.
+        if started >= self._next_descriptors or any(folder.walked for folder in self._folders):
+            devices = frozenset(folder.device for folder in self._folders)
+            self._descriptors = processes.descriptors(sample.pids, devices)
+            self._next_descriptors = started + 10 * (time.monotonic() - started)
+        # Buffers of sockets belong to no process's memory: beyond a few, each counts as full.
+        buffers = max(0, self._descriptors.sockets - _FREE_SOCKETS) * _SOCKET_BUFFER
+        # Without walking any map first: resident pages and scratch space are never less than what counts.
+        memory = sample.resident + scratch_bytes + buffers
         if memory > self._exact_above:
             anonymous, shared = processes.memory(sample.pids)
-            memory = anonymous + max(shared, scratch_bytes)
+            memory = anonymous + max(shared, scratch_bytes) + buffers
         return Usage(
             cpu=sample.cpu,
             memory=memory,
             processes=max(0, sample.processes - 1),  # init is ours
-            disk=scratch_bytes + self._deleted + sum(row[0] for row in rows),
+            disk=scratch_bytes + self._descriptors.deleted + sum(row[0] for row in rows),
             files=scratch.f_files - scratch.f_ffree + sum(row[1] for row in rows),
         )
 
@@ -222,7 +233,9 @@ class LinuxInstance(Instance):
 
 
 def _exited(pidfd: int) -> bool:
-    return bool(select.select([pidfd], [], [], 0)[0])
+    poller = select.poll()  # select() knows no descriptors above 1023
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
 
 
 def _start_error(event: dict[str, Any]) -> StartError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass, field
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -103,18 +104,30 @@ def memory(pids: tuple[int, ...]) -> tuple[int, int]:
     return anonymous, shared
 
 
-def deleted(pids: tuple[int, ...], devices: frozenset[int]) -> int:
-    """Bytes of files on ``devices`` that have no name any more and live only because a process has them open or mapped.
+@dataclass(frozen=True)
+class Descriptors:
+    """What processes hold open, and nothing else shows."""
 
-    Raises PermissionError when a process does not let itself be looked at: it could keep any number of them.
+    #: Bytes of files without a name, which live only as long as they are held.
+    deleted: int = 0
+    sockets: int = 0
+
+
+def descriptors(pids: tuple[int, ...], devices: frozenset[int]) -> Descriptors:
+    """Look at every descriptor; files count on ``devices`` only, and those that are only mapped count as well.
+
+    Raises PermissionError when a process does not let itself be looked at: it could hold anything.
     """
-    found: dict[tuple[int, int], int] = {}
+    files: dict[tuple[int, int], int] = {}
+    sockets: set[int] = set()
     for pid in pids:
         try:
             for name in os.listdir(f"/proc/{pid}/fd"):
                 info = os.stat(f"/proc/{pid}/fd/{name}")
-                if info.st_nlink == 0 and info.st_dev in devices:
-                    found[info.st_dev, info.st_ino] = info.st_blocks * 512
+                if stat.S_ISSOCK(info.st_mode):
+                    sockets.add(info.st_ino)
+                elif info.st_nlink == 0 and info.st_dev in devices:
+                    files[info.st_dev, info.st_ino] = info.st_blocks * 512
         except (FileNotFoundError, ProcessLookupError):
             pass  # it closed the file, or ended
         for line in _read(f"/proc/{pid}/maps").split(b"\n"):
@@ -124,8 +137,8 @@ def deleted(pids: tuple[int, ...], devices: frozenset[int]) -> int:
                 start, end = (int(part, 16) for part in span.split(b"-"))
                 key = (os.makedev(major, minor), int(inode))
                 if key[0] in devices:
-                    found[key] = max(found.get(key, 0), end - start)
-    return sum(found.values())
+                    files[key] = max(files.get(key, 0), end - start)
+    return Descriptors(sum(files.values()), len(sockets))
 
 
 def _read(path: str) -> bytes:

@@ -37,7 +37,7 @@ ALLOWED = frozenset(
     accept accept4 access alarm arch_prctl bind brk cachestat capget chdir chown clock_getres clock_gettime
     clock_nanosleep close close_range connect copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
     epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve execveat exit
-    exit_group faccessat faccessat2 fadvise64 fchdir fchown fchownat fcntl fdatasync fgetxattr flistxattr
+    exit_group faccessat faccessat2 fadvise64 fchdir fchown fchownat  fdatasync fgetxattr flistxattr
     flock fork fremovexattr fsetxattr fstat fstatfs fsync ftruncate futex futex_wait futex_waitv futex_wake
     futex_requeue futimesat get_robust_list getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups
     getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
@@ -105,6 +105,9 @@ _S_ISUID_S_ISGID = 0o6000
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
 _O_CREAT, _O_TMPFILE_BIT = 0o100, 0o20000000
 _PR_SET_MM = 35
+#: Leases make the host's own open() of a file in results/ wait; inode flags stay on it for ever.
+_F_SETLEASE, _F_NOTIFY = 1024, 1026
+_FS_IOC_SETFLAGS = (0x40086602, 0x40046602, 0x401C5820)
 _ADDR_NO_RANDOMIZE_ALLOWED = (0x0, 0xFFFFFFFF, 0x8)  # PER_LINUX, "tell me", PER_LINUX32's harmless twin
 
 _Insn = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
@@ -199,7 +202,8 @@ def rules() -> dict[str, list[_Insn]]:
         "clone": _deny_if_set(0, _CLONE_NEW & ~0x80),  # 0x80 is CLONE_NEWTIME only in clone3, a signal bit here
         "socket": _socket_rule(),
         # Keystrokes pushed into a terminal; the kernel looks at 32 bits of the command, so does this.
-        "ioctl": _deny_values(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD)),
+        "ioctl": _deny_values(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_FS_IOC_SETFLAGS)),
+        "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY)),
         "prctl": _prctl_rule(),
         "personality": _only_values(0, _ADDR_NO_RANDOMIZE_ALLOWED),
         "chmod": _deny_if_set(1, _S_ISUID_S_ISGID),

@@ -13,17 +13,16 @@ from pathlib import Path
 
 #: Most entries looked at in one walk; what lies beyond is counted as over any limit on files.
 _MOST_ENTRIES = 300_000
-_MOST_DEPTH = 200
+MOST_DEPTH = 200
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def walk(root: Path | int) -> Generator[tuple[os.stat_result, str, int], None, None]:
-    """Every entry below ``root`` (a path, or a descriptor that is then closed), depth first: (lstat, relative path,
-    descriptor of its folder).
+def walk(root: Path | int, *, counting: bool = False) -> Generator[tuple[os.stat_result, str, int], None, None]:
+    """Every entry below ``root`` (a path, or a descriptor that is then closed), depth first.
 
-    Stops after ``_MOST_ENTRIES``; a folder nested deeper than ``_MOST_DEPTH`` yields its entry that many times over, so
-    that hiding things in depth runs into the limit on files instead of past it. An entry that was renamed by the
-    consumer is not entered.
+    Yields (lstat, relative path, descriptor of its folder), and stops after ``_MOST_ENTRIES``. Folders deeper than
+    ``MOST_DEPTH`` are not entered; where entries are counted, one counts as that many, so that hiding things in depth
+    runs into the limit on files instead of past it. An entry that was renamed by the consumer is not entered.
     """
     try:
         levels = [(root if isinstance(root, int) else _open_folder(str(root)), "")]
@@ -46,12 +45,13 @@ def walk(root: Path | int) -> Generator[tuple[os.stat_result, str, int], None, N
                 info = os.stat(row.name, dir_fd=folder, follow_symlinks=False)
             except OSError:
                 continue  # gone meanwhile
-            for _ in range(1 if len(levels) < _MOST_DEPTH else _MOST_ENTRIES):
+            deep = len(levels) >= MOST_DEPTH
+            for _ in range(_MOST_ENTRIES if deep and counting else 1):
                 entries += 1
                 yield info, prefix + row.name, folder
                 if entries >= _MOST_ENTRIES:
                     return
-            if stat.S_ISDIR(info.st_mode):
+            if stat.S_ISDIR(info.st_mode) and not deep:
                 with contextlib.suppress(OSError):
                     deeper = _open_folder(row.name, folder)
                     levels.append((deeper, f"{prefix}{row.name}/"))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .walk import allow, walk
+from .walk import MOST_DEPTH, allow, walk
 
 #: A walk for traps that finds more than this has found one: the rest is told as a number.
 _MOST_TRAPS = 10_000
@@ -26,7 +26,7 @@ class WritableFolder:
         self.device = os.stat(path).st_dev
         self._protected = protected
         # By path and not by inode: an old file can be moved to a new name. What is here now is covered inside.
-        self._here_before = {relative for info, relative, _ in walk(path) if self._trap(info, relative)}
+        self._here_before = {relative for info, relative, folder in walk(path) if self._trap(info, relative, folder)}
         self._base_bytes, self._base_files = self._count()
         self.bytes = self.files = 0
         #: Whether the last ``measure`` looked at every file.
@@ -58,7 +58,7 @@ class WritableFolder:
     def _count(self) -> tuple[int, int]:
         seen: set[tuple[int, int]] = set()
         total = entries = 0
-        for info, _, _ in walk(self.path):
+        for info, _, _ in walk(self.path, counting=True):
             entries += 1
             if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
                 if (info.st_dev, info.st_ino) in seen:  # a second name costs nothing
@@ -67,8 +67,10 @@ class WritableFolder:
             total += info.st_blocks * 512
         return total, entries
 
-    def _trap(self, info: os.stat_result, relative: str) -> bool:
+    def _trap(self, info: os.stat_result, relative: str, folder: int) -> bool:
         kind = stat.S_IFMT(info.st_mode)
+        if kind == stat.S_IFLNK and _leads_out(relative, folder):
+            return True
         plain = kind in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
         return not plain or self._protected(relative) or (kind == stat.S_IFREG and bool(info.st_mode & 0o6000))
 
@@ -81,7 +83,9 @@ class WritableFolder:
         done: list[str] = []
         entries = walk(self.path)
         for info, relative, folder in entries:
-            if relative in self._here_before or not self._trap(info, relative):
+            if stat.S_ISDIR(info.st_mode) and relative.count("/") >= MOST_DEPTH - 1:
+                done.append(f"{relative[:60]}… is nested too deep to be looked into")
+            if relative in self._here_before or not self._trap(info, relative, folder):
                 continue
             if len(done) >= _MOST_TRAPS:
                 break
@@ -99,6 +103,9 @@ class WritableFolder:
         if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
             os.unlink(name, dir_fd=folder)
             return f"{relative} removed (not a file)"
+        if kind == stat.S_IFLNK and _leads_out(relative, folder):
+            os.unlink(name, dir_fd=folder)
+            return f"{relative} removed (a link out of this folder)"
         if not self._protected(relative):
             fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             try:
@@ -122,3 +129,19 @@ class WritableFolder:
                 except FileNotFoundError:
                     return candidate
         raise FileExistsError(17, "no free name left")
+
+
+def _leads_out(relative: str, folder: int) -> bool:
+    """Whether a symbolic link may lead out of the writable folder: what the host writes there next would go elsewhere.
+
+    Leading ".." are exact, since the link's own folder was reached through no link; one further on may follow a link.
+    """
+    *parents, name = relative.split("/")
+    try:
+        parts = [part for part in os.readlink(name, dir_fd=folder).split("/") if part != "."]
+    except OSError:
+        return False  # gone meanwhile
+    up = 0
+    while up < len(parts) and parts[up] == "..":
+        up += 1
+    return parts[:1] == [""] or up > len(parents) or ".." in parts[up:]

@@ -22,8 +22,13 @@ from typing import Any
 
 from . import launch, libc
 
-#: What a kernel imports, in the order in which it would; then what most cells import first.
-_KERNEL_MODULES = ("ipysandbox.guest.kernel",)
+_KERNEL_MODULE = "ipysandbox.guest.kernel"
+#: What it would load at its start, in every child; a Python that lacks one does without, as everywhere.
+_MORE_MODULES = (
+    *("IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect"),
+    *("IPython.extensions.storemagic", "IPython.utils.wildcard", "tornado.platform.asyncio"),
+    *("code", "faulthandler", "pdb", "sqlite3"),
+)
 _HEADER = struct.Struct("!I")
 _MAX_REQUEST = 64 << 20
 
@@ -36,11 +41,13 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
     signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
     try:
-        for name in _KERNEL_MODULES:
-            importlib.import_module(name)
+        importlib.import_module(_KERNEL_MODULE)
     except ImportError as exc:
         _send(control, {"event": "failed", "message": f"{exc} (looked in {sys.prefix})"})
         return
+    for name in _MORE_MODULES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     pending = list(preload)
     gc.collect()
     gc.freeze()  # the collector then leaves the shared pages alone in every child

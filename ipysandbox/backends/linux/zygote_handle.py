@@ -1,0 +1,141 @@
+"""The supervisor's end of the zygote: starting it, asking it to fork, ending it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ipysandbox import bootstrap
+from ipysandbox.errors import StartError
+
+#: A cold start on a busy machine or a network file system; it takes half a second otherwise.
+START_SECONDS = 60.0
+#: Loaded in the zygote for children to share, where installed: most research cells import them first.
+_PRELOAD = ("numpy", "numpy.random", "pandas")
+#: One thread each while it is forked from: a pool of threads does not survive a fork. Children set their own number.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+class Spawned(NamedTuple):
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    #: What it writes to stderr, for an error message.
+    errors: int
+
+
+def spawn(runtime_dir: Path) -> Spawned:
+    """Start the zygote process; it loads what kernels need while the caller goes on."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    errors = os.memfd_create("zygote-errors", os.MFD_CLOEXEC)
+    code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), argv[1], argv[2:])"
+    process = subprocess.Popen(
+        bootstrap.command(code, [str(theirs.fileno()), str(runtime_dir), *_PRELOAD]),
+        env={
+            "LANG": "C.UTF-8",
+            "PATH": "/usr/bin:/bin",
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            # No home: nothing of the user's may steer what is loaded here.
+            "HOME": "/nonexistent",
+            **dict.fromkeys(_THREADS, "1"),
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=None if os.environ.get("IPYSANDBOX_DEBUG") else errors,
+        pass_fds=[theirs.fileno()],
+        cwd="/",
+        start_new_session=True,
+    )
+    theirs.close()
+    return Spawned(process, ours, errors)
+
+
+class ZygoteHandle:
+    """The supervisor's handle on the zygote process."""
+
+    def __init__(self, spawned: Spawned) -> None:
+        self._process, self._control, self._errors = spawned
+        self._control.setblocking(False)
+        self._pids: dict[str, int] = {}
+        self._forks: dict[str, asyncio.Future[int]] = {}
+        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reader = asyncio.ensure_future(self._read())
+
+    async def started(self) -> None:
+        """Until it can fork. Raises StartError when this interpreter can't run kernels."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self._started), START_SECONDS)
+        except BaseException:
+            await self.close()
+            raise
+
+    def alive(self) -> bool:
+        return self._process.poll() is None and not self._reader.done()
+
+    async def fork(self, identifier: str, fds: list[int]) -> int:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._forks[identifier] = future
+        data = json.dumps({"id": identifier, "zygote": self._process.pid}).encode()
+        socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
+        return await asyncio.wait_for(future, START_SECONDS)
+
+    def kill(self, identifier: str) -> None:
+        """End a monitor that has not said where its init is; init follows it."""
+        pid = self._pids.get(identifier)
+        if pid is not None:
+            os.kill(pid, 9)
+
+    async def _read(self) -> None:
+        loop = asyncio.get_running_loop()
+        buffer = b""
+        while True:
+            data = await loop.sock_recv(self._control, 65536)
+            if not data:
+                break
+            buffer += data
+            while len(buffer) >= 4 and len(buffer) >= 4 + struct.unpack("!I", buffer[:4])[0]:
+                size = struct.unpack("!I", buffer[:4])[0]
+                self._on_message(json.loads(buffer[4 : 4 + size]))
+                buffer = buffer[4 + size :]
+        error = StartError("the zygote process ended", hint=self._stderr() or None)
+        if not self._started.done():
+            self._started.set_exception(error)
+        for fork in self._forks.values():
+            if not fork.done():
+                fork.set_exception(error)
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        kind = message["event"]
+        if kind == "ready":
+            self._started.set_result(None)
+        elif kind == "failed":
+            self._started.set_exception(
+                StartError(
+                    f"this Python can't run a kernel: {message['message']}",
+                    hint=f"Install what is missing into it: {sys.executable} -m pip install ipykernel",
+                )
+            )
+        elif kind == "forked":
+            self._pids[message["id"]] = message["pid"]
+            future = self._forks.pop(message["id"], None)
+            if future is not None and not future.done():
+                future.set_result(message["pid"])
+        elif kind == "gone":
+            self._pids.pop(message["id"], None)
+
+    def _stderr(self) -> str:
+        return os.pread(self._errors, 2000, 0).decode("utf-8", "replace")
+
+    async def close(self) -> None:
+        """Closing the control socket is the order to end everything."""
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        self._control.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        os.close(self._errors)

@@ -1,0 +1,48 @@
+"""Where the supervisor process begins: the zygote is started first, since both take their time to load."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+from typing import Any
+
+from ipysandbox.backends.linux import libc, zygote_handle
+from ipysandbox.errors import SandboxError, StartError
+
+from . import runtime
+
+
+def main(host_pid: int, ready_fd: int) -> None:
+    """Serve until the host process ends. Tells its folder, or its error, on ``ready_fd`` as JSON."""
+    libc.prctl(libc.PR_SET_DUMPABLE, 0)  # its memory holds keys: not for other processes of the user
+    with os.fdopen(ready_fd, "w") as ready:
+
+        def tell(message: dict[str, Any]) -> None:
+            json.dump(message, ready)
+            ready.close()
+
+        folder = zygote = None
+        try:
+            host = os.pidfd_open(host_pid)
+            # One descriptor per socket and sandbox: the soft default of 1024 is soon used up.
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            folder, _lock = runtime.create()
+            zygote = zygote_handle.spawn(folder)
+            from .app import serve
+
+            serve(folder, host_pid, host, zygote, tell)
+        except (OSError, SandboxError) as exc:
+            if ready.closed:
+                raise
+            error = exc if isinstance(exc, SandboxError) else StartError(f"the supervisor can't start: {exc}")
+            tell({"error": error.to_json()})
+        finally:
+            if zygote is not None:
+                with contextlib.suppress(OSError):  # closed by the backend where that came so far
+                    zygote.control.close()
+            if folder is not None:
+                runtime.remove(folder)
