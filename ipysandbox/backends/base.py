@@ -76,6 +76,10 @@ class Instance(ABC):
         """Cheap enough for 20 calls a second. Raises ProcessLookupError when the sandbox has ended."""
 
     @abstractmethod
+    async def hide_new_names(self) -> list[str]:
+        """Hide what has appeared on the host since the start and has a name to hide; paths that could not be hidden."""
+
+    @abstractmethod
     def exact_above(self, resident: int) -> None:
         """From now on ``measure`` reads exact (slow) memory figures only when a quick upper bound exceeds this
         (bytes)."""

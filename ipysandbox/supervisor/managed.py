@@ -301,6 +301,11 @@ class Managed:
         cell = Cell(message, self._count, effective.policy.limits)
         assert self.instance is not None
         instance = self.instance
+        unhidden = await instance.hide_new_names()
+        if unhidden:
+            raise SandboxError(
+                f"these new files can't be hidden from the sandbox: {', '.join(unhidden[:5])}; restart it"
+            )
         try:
             self.usage = instance.measure()
             cell.cpu_before = self.usage.cpu

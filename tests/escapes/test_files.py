@@ -47,6 +47,25 @@ names = [".env", "keys/server.pem", ".git/config", "data/x.csv", "src/model.py",
     assert [row[1] for row in told] == [False, False, False, True, True, True]
 
 
+def test_a_secret_that_appears_later_is_hidden_from_the_next_cell(project: Path, box: Sandbox) -> None:
+    box.run("import os")
+    (project / "later.env").write_text("secret-of-the-project")
+    (project / "src" / ".aws").mkdir()
+    (project / "src" / ".aws" / "credentials").write_text("secret-of-the-project")
+    (project / "results" / "id_rsa").write_text("secret-of-the-project")
+    result = box.run("""
+for name in ("later.env", "src/.aws/credentials", "results/id_rsa"):
+    try: print(repr(open(name).read()))
+    except OSError as exc: print(exc.strerror)
+""")
+    assert result.stdout.split("\n")[:3] == ["''", "No such file or directory", "''"], result.stdout
+    assert (project / "later.env").read_text() == "secret-of-the-project"
+    # An editor saves by putting a new file in the old one's place.
+    (project / "new").write_text("changed-secret")
+    (project / "new").rename(project / "results" / "id_rsa")
+    assert box.run("open('results/id_rsa').read()").value == ""
+
+
 def test_what_is_written_outside_results_stays_inside(project: Path, box: Sandbox) -> None:
     before = snapshot(project)
     result = box.run("""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import math
@@ -67,7 +68,8 @@ class LinuxBackend(Backend):
         folders = [WritableFolder(path, protected) for path in request.effective.write]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
-        instance = LinuxInstance(plan, Endpoints(channels, key), self.choice.layers, ours, log_r, folders)
+        hidden = functools.partial(layout.hidden_paths, request.effective)
+        instance = LinuxInstance(plan, Endpoints(channels, key), self.choice.layers, ours, log_r, folders, hidden)
         identifier = f"{request.name}-{next(self._counter)}"
         try:
             await zygote.fork(identifier, [theirs.fileno(), log_w, *(s.fileno() for s in listeners)])

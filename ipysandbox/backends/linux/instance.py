@@ -28,6 +28,9 @@ from .writable import WritableFolder
 _LOG_BYTES = 64 << 10
 _MOST_CHANGES, _MOST_LOOKED_AT = 5_000, 20_000
 _REPORT_BYTES = 1 << 20
+#: The monitor answers in a millisecond; it is a process of ours and waits for nothing else.
+_COVER_SECONDS = 10.0
+_QUICK_LOOK = 0.05
 #: net.core.wmem_default: what one socket may have waiting to be read.
 _SOCKET_BUFFER = 208 << 10
 _FREE_SOCKETS = 256
@@ -44,9 +47,16 @@ class LinuxInstance(Instance):
         report: socket.socket,
         log_fd: int,
         folders: list[WritableFolder],
+        hidden: Callable[[], list[str]],
     ) -> None:
         self.plan, self.endpoints, self.guarantees, self.pid = plan, endpoints, guarantees, 0
         self._folders = folders
+        self._find_hidden = hidden
+        # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
+        self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
+        self._covered = {path: _identity(path) for path in plan.covered}
+        self._next_look = 0.0
+        self._cover_reply: asyncio.Future[list[str]] | None = None
         self._report, self._log_fd = report, log_fd
         self._buffer, self._log = bytearray(), bytearray()
         self._scratch = -1
@@ -109,6 +119,8 @@ class LinuxInstance(Instance):
             self._ready.set_result(None)
         elif kind == "failed" and not self._ready.done():
             self._ready.set_exception(_start_error(event))
+        elif kind == "covered" and self._cover_reply is not None and not self._cover_reply.done():
+            self._cover_reply.set_result([str(path) for path in event.get("failed", ())])
         elif kind == "exit" and isinstance(event.get("status"), int):
             self._status = event["status"]
 
@@ -204,6 +216,25 @@ class LinuxInstance(Instance):
             files=scratch.f_files - scratch.f_ffree + sum(row[1] for row in rows),
         )
 
+    async def hide_new_names(self) -> list[str]:
+        now = time.monotonic()
+        if now < self._next_look:
+            return []
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(None, self._find_hidden)
+        # Before every cell, but for a project so large that looking takes long: there at most a twentieth of the time.
+        cost = time.monotonic() - now
+        self._next_look = now + (20 * cost if cost > _QUICK_LOOK else 0.0)
+        now_there = {path: _identity(path) for path in found if path not in self._whiteouts}
+        new = [path for path, identity in now_there.items() if self._covered.get(path) != identity]
+        if not new or not self.alive():
+            return []
+        self._cover_reply = loop.create_future()
+        await loop.sock_sendall(self._report, json.dumps({"cover": new}).encode() + b"\n")
+        failed = await asyncio.wait_for(self._cover_reply, _COVER_SECONDS)
+        self._covered.update({path: now_there[path] for path in new})
+        return failed
+
     def exact_above(self, resident: int) -> None:
         self._exact_above = resident
 
@@ -230,6 +261,14 @@ class LinuxInstance(Instance):
 
     def last_words(self) -> str:
         return clean_text(self._log.decode("utf-8", "replace"))
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
 
 
 def _exited(pidfd: int) -> bool:

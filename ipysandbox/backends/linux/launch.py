@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -49,6 +50,17 @@ class Report:
             # The supervisor is gone; so will this sandbox be, in a moment.
             if exc.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
                 raise
+
+    def receive(self) -> bytes:
+        return self._sock.recv(1 << 16)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def others(self) -> list[tuple[int, int]]:
+        """Ranges of descriptors above the standard streams that are not this one."""
+        mine = self._sock.fileno()
+        return [(3, mine - 1), (mine + 1, 0x7FFFFFFF)]
 
     def close(self) -> None:
         self._sock.close()
@@ -99,11 +111,35 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
     except OSError as exc:
         report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
         return 1
-    report.close()
-    # Only this process's stack and the pid stay behind: what it held open belongs to init.
-    libc.close_range(3)
+    # What it held open belongs to init, but for the way to the supervisor.
+    for first, last in report.others():
+        libc.close_range(first, last)
+    _watch(init_pid, report)
     _, status = os.waitpid(init_pid, 0)
     return 0 if os.WIFEXITED(status) else 1
+
+
+def _watch(init_pid: int, report: Report) -> None:
+    """The monitor's life: cover what the supervisor names, until init ends.
+
+    It shares init's mounts and has kept its rights over them; no process inside can see or reach it.
+    """
+    pidfd = os.pidfd_open(init_pid)
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    poller.register(report, select.POLLIN)
+    buffer = b""
+    while True:
+        ready = {fd for fd, _ in poller.poll()}
+        if pidfd in ready:
+            return
+        data = report.receive()
+        if not data:
+            poller.unregister(report)
+        *lines, buffer = (buffer + data).split(b"\n")
+        for line in lines:
+            failed = [path for path in json.loads(line)["cover"] if not rootfs.cover_now(path)]
+            report.send("covered", failed=failed)
 
 
 def _write_own_maps(plan: Plan) -> None:

@@ -101,6 +101,14 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
     return Layout(tuple(binds), tuple(overlays), tuple(dict.fromkeys(covered)), links, _texts(inside_id))
 
 
+def hidden_paths(effective: Effective) -> list[str]:
+    """Absolute paths of everything below the policy's paths that is to be hidden, as they are now."""
+    matcher = compile_patterns(effective.hidden)
+    tops = (*effective.read, *effective.write)
+    outer = [path for path in tops if not any(other in path.parents for other in tops)]
+    return [f"{path}/{name}" for path in outer if path.is_dir() for name in _find(path, matcher)]
+
+
 def interpreter_places() -> list[Path]:
     """Folders that this interpreter runs from: prefixes, site folders and its libraries; none inside another."""
     paths = sysconfig.get_paths()

@@ -27,7 +27,7 @@ OPEN_TREE_CLONE = 1
 AT_RECURSIVE = 0x8000
 AT_EMPTY_PATH = 0x1000
 AT_FDCWD = -100
-MOVE_MOUNT_F_EMPTY_PATH = 4
+MOVE_MOUNT_F_EMPTY_PATH, MOVE_MOUNT_T_EMPTY_PATH = 0x04, 0x40
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC = 1, 2, 4, 8
 MOUNT_ATTR_IDMAP = 0x00100000
 
@@ -111,12 +111,17 @@ class _OpenHow(ctypes.Structure):
     _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
 
 
-def open_tree_strict(path: str) -> int:
-    """As ``open_tree``, refusing a path with a symbolic link anywhere in it (ELOOP): it was resolved before, so a link
-    means that somebody swapped a folder since."""
+def open_path_strict(path: str) -> int:
+    """An O_PATH descriptor of ``path``, refusing a symbolic link anywhere in it (ELOOP)."""
     how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, 4)  # RESOLVE_NO_SYMLINKS, kernel 5.6
+    return syscall("openat2", AT_FDCWD, os.fsencode(path), how, ctypes.sizeof(how))
+
+
+def open_tree_strict(path: str) -> int:
+    """As ``open_tree``, through no symbolic link: the path was resolved before, so one in it means that somebody
+    swapped a folder since."""
     try:
-        fd = syscall("openat2", AT_FDCWD, os.fsencode(path), how, ctypes.sizeof(how))
+        fd = open_path_strict(path)
         try:
             flags = OPEN_TREE_CLONE | AT_RECURSIVE | AT_EMPTY_PATH | os.O_CLOEXEC
             return syscall("open_tree", fd, b"", flags)
@@ -132,6 +137,22 @@ def move_mount(tree: int, target: str) -> None:
         syscall("move_mount", tree, b"", AT_FDCWD, os.fsencode(target), MOVE_MOUNT_F_EMPTY_PATH)
     except OSError as exc:
         raise OSError(exc.errno, f"attach a mount at {target}: {os.strerror(exc.errno or 0)}") from None
+
+
+def move_mount_onto(tree: int, target: int) -> None:
+    """Attach a detached mount at what the descriptor ``target`` stands for."""
+    syscall("move_mount", tree, b"", target, b"", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
+
+
+def empty_mount() -> int:
+    """A detached, empty, read-only folder (kernel 5.2)."""
+    context = syscall("fsopen", b"tmpfs", 1)  # FSOPEN_CLOEXEC
+    try:
+        syscall("fsconfig", context, 6, None, None, 0)  # FSCONFIG_CMD_CREATE
+        attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC
+        return syscall("fsmount", context, 1, attributes)  # FSMOUNT_CLOEXEC
+    finally:
+        os.close(context)
 
 
 class _MountAttr(ctypes.Structure):
