@@ -546,7 +546,8 @@ class Managed:
         limits = self.effective.policy.limits
         hit = replace(
             limit_rules.hit("disk", limits.disk, None),
-            text="limit on disk space: a process in the sandbox hid which files it holds open; they can't be counted.",
+            text="limit on disk space: a process in the sandbox hid which files it holds open; they can't be counted. "
+            "To allow more: start only programs that may be read as well as run.",
         )
         if self.cell is not None and self.cell.hit is None:
             self.cell.hit = hit

@@ -31,6 +31,7 @@ _REPORT_BYTES = 1 << 20
 #: The monitor answers in a millisecond; it is a process of ours and waits for nothing else.
 _COVER_SECONDS = 10.0
 _QUICK_LOOK = 0.05
+_MOST_HIDDEN_LOOKS = 3
 #: net.core.wmem_default: what one socket may have waiting to be read.
 _SOCKET_BUFFER = 208 << 10
 _FREE_SOCKETS = 256
@@ -68,6 +69,7 @@ class LinuxInstance(Instance):
         self._cpu = processes.CpuMeter()
         self._descriptors = processes.Descriptors()
         self._next_descriptors = 0.0
+        self._hidden_looks = 0
         self._last_changes: list[Change] = []
         self._exact_above = 0
         loop = asyncio.get_running_loop()
@@ -198,8 +200,7 @@ class LinuxInstance(Instance):
         started = time.monotonic()
         # At most a tenth of the time goes into it, unless the disk filled.
         if started >= self._next_descriptors or any(folder.walked for folder in self._folders):
-            devices = frozenset(folder.device for folder in self._folders)
-            self._descriptors = processes.descriptors(sample.pids, devices)
+            self._look_at_descriptors(sample.pids)
             self._next_descriptors = started + 10 * (time.monotonic() - started)
         # Buffers of sockets belong to no process's memory: beyond a few, each counts as full.
         buffers = max(0, self._descriptors.sockets - _FREE_SOCKETS) * _SOCKET_BUFFER
@@ -215,6 +216,19 @@ class LinuxInstance(Instance):
             disk=scratch_bytes + self._descriptors.deleted + sum(row[0] for row in rows),
             files=scratch.f_files - scratch.f_ffree + sum(row[1] for row in rows),
         )
+
+    def _look_at_descriptors(self, pids: tuple[int, ...]) -> None:
+        devices = frozenset(folder.device for folder in self._folders)
+        try:
+            # Init is ours, and not dumpable: an ordinary user's supervisor may not look into it.
+            self._descriptors = processes.descriptors(tuple(pid for pid in pids if pid != self.pid), devices)
+        except PermissionError:
+            # A process that has just been forked, or executes another program right now, is so for a moment only.
+            self._hidden_looks += 1
+            if self._hidden_looks >= _MOST_HIDDEN_LOOKS:
+                raise
+        else:
+            self._hidden_looks = 0
 
     async def hide_new_names(self) -> list[str]:
         now = time.monotonic()

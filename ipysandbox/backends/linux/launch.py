@@ -278,17 +278,22 @@ def _init(
             report.send("failed", stage=stage, errno=None, message="; ".join(failures))
             os._exit(1)
         stage = "program"
+        visible_r, visible_w = os.pipe()
         child = os.fork()
         if child == 0:
             report.close()
             os.close(scratch)
+            # Init is not dumpable; the program is, so that it can read its own /proc and the meters can read it.
+            libc.prctl(libc.PR_SET_DUMPABLE, 1)
+            os.write(visible_w, b"!")
             _program(plan, request, program_fds, log_fd, program)
+        os.read(visible_r, 1)
     except (OSError, ValueError) as exc:
         report.send("failed", stage=stage, errno=getattr(exc, "errno", None), message=str(exc))
         os._exit(1)
     report.send("ready", [scratch])
     os.close(scratch)
-    for fd in (*program_fds, log_fd, 0, 1, 2):
+    for fd in (*program_fds, log_fd, visible_r, visible_w, 0, 1, 2):
         os.close(fd)
     _reap(child, report)
 
@@ -323,8 +328,6 @@ def _program(plan: Plan, request: dict[str, Any], program_fds: list[int], log_fd
     """Give the program its own standard streams, descriptors, environment and folder; then hand over."""
     status = 70
     try:
-        # Init is not; without it a program can't read its own /proc, nor the watchdog its memory.
-        libc.prctl(libc.PR_SET_DUMPABLE, 1)
         os.setsid()
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)
