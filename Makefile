@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 QUICKSTART := notebooks/01-quickstart.ipynb
+# Test files that run side by side: make test JOBS=0 for one after the other
+JOBS ?= 2
 # More arguments for pytest: make test ARGS="-k policy"
 ARGS ?=
 
@@ -35,7 +37,7 @@ test: test-panel test-python
 
 # As `pytest`, not `python -m pytest`: what is tested is the installed package.
 test-python: $(VENV)/.test
-	$(BIN)/pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(ARGS) tests notebooks
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --nbval-lax --nbval-current-env --nbval-cell-timeout=120 $(ARGS) tests notebooks
 
 test-panel: $(VENV)/.panel
 	PATH="$(CURDIR)/$(BIN):$$PATH" jlpm run test

@@ -279,7 +279,8 @@ class Sandbox:
 
         def value() -> Any:
             if not known:
-                if self._connection is None:
+                # Worth another try only if it was too large to come along.
+                if self._connection is None or not isinstance(refusal[0], ValueRefused):
                     raise refusal[0]
                 known.append(self._get({"output": count}, MOST_VALUE))
             return known[0]
