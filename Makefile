@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 QUICKSTART := notebooks/01-quickstart.ipynb
-# Test files that run side by side: make test JOBS=0 for one after the other
-JOBS ?= 2
+# Test files that run side by side, for a machine with more processors: make test JOBS=4
+JOBS ?= 0
 # More arguments for pytest: make test ARGS="-k policy"
 ARGS ?=
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+import tempfile
 from typing import Any
 
 from . import bootstrap
@@ -62,6 +63,24 @@ def text(report: dict[str, Any]) -> str:
     rows += [("NO", gap["guarantee"], gap["reason"]) for gap in report["gaps"]]
     lines = [facts, "", table([("HELD", "GUARANTEE", "BY"), *rows]), ""] if facts else [table(rows), ""]
     if report["ok"]:
-        return "\n".join([*lines, "Sandboxes can be started here with every guarantee."])
+        started = ", and one was: it passed its self-test and ran a cell" if "trial" in report else ""
+        return "\n".join([*lines, f"Sandboxes can be started here with every guarantee{started}."])
+    if report.get("trial"):
+        return "\n".join([*lines, f"The layers are there, but a sandbox could not be started: {report['trial']}"])
     remedies = dict.fromkeys(f"What to do: {gap['remedy']}." for gap in report["gaps"])
     return "\n".join([*lines, "No sandbox can be started here: nothing runs with a guarantee missing.", *remedies])
+
+
+def trial() -> str:
+    """Start one sandbox in an empty folder and run a cell: what went wrong, or nothing. Some tenths of a second."""
+    from .sandbox import Sandbox
+
+    with tempfile.TemporaryDirectory(prefix="ipysandbox-doctor-") as folder:
+        try:
+            with Sandbox(project=folder, validate=False) as box:
+                result = box.run("6 * 7")
+        except SandboxError as exc:
+            return str(exc)
+    return (
+        "" if result.status == "ok" and result.value == 42 else f"a first cell ended as {result.status}: {result.error}"
+    )

@@ -35,6 +35,8 @@ def _checked(text: str, parse: Callable[[object], float]) -> str:
 
 
 def _names(text: str) -> list[str]:
+    if text.endswith(","):  # the shell's way of splitting took the rest for a sandbox's name
+        raise argparse.ArgumentTypeError(f"{text!r} ends in a comma: write the names without spaces, as in a,b")
     found = [name.strip() for name in text.split(",") if name.strip()]
     for name in found:
         if not name.isidentifier():

@@ -86,6 +86,9 @@ def _tell(result: RunResult, args: argparse.Namespace) -> int:
     """Notes, then what went wrong: its last line is the last on stderr."""
     error = failure(result, _NAME)
     code = _STATUS[result.status]
+    if result.error is not None and result.error.ename == "SystemExit" and result.error.evalue in ("", "0", "None"):
+        # The script ended itself and said that all is well.
+        error, code = None, status.OK
     if isinstance(error, PolicyError):
         code = status.USAGE
     if args.json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import random
 import sys
+import warnings
 from typing import Any, ClassVar, NoReturn
 
 import zmq
@@ -143,6 +144,29 @@ def _reseed() -> None:
         numpy_random.seed()
 
 
+class _Leave:
+    """``exit`` and ``quit``: end the cell as they end a script. IPython's own stops the kernel some cells later."""
+
+    def __call__(self, status: object = None, *_: object) -> NoReturn:
+        raise SystemExit(status)
+
+
+def _make_exit_an_exception(shell: Any) -> None:
+    """Let SystemExit end a cell without IPython's advice on how to leave a terminal."""
+    shell.user_ns["exit"] = shell.user_ns["quit"] = _Leave()
+    warnings.filterwarnings("ignore", message="To exit: use 'exit'")
+    show = shell.showtraceback
+
+    def showtraceback(exc_tuple: Any = None, *arguments: Any, **options: Any) -> None:
+        kind = (exc_tuple or sys.exc_info())[0]
+        if kind is None or not issubclass(kind, SystemExit):
+            show(exc_tuple, *arguments, **options)
+        else:
+            shell._last_traceback = []
+
+    shell.showtraceback = showtraceback
+
+
 def _import_from_the_project() -> None:
     """Put the current folder on the path where an ordinary kernel has it: after the standard library.
 
@@ -171,5 +195,6 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     for port, channel in enumerate(CHANNELS, start=1):
         setattr(app, f"{channel}_port", port)
     app.initialize([])  # type: ignore[no-untyped-call]
+    _make_exit_an_exception(app.kernel.shell)
     app.start()  # type: ignore[no-untyped-call]
     raise SystemExit(0)

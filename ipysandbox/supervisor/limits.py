@@ -35,6 +35,11 @@ _WORDS = {
     "processes": "processes: the sandbox may run {value} processes and threads at a time",
     "open_files": "open files: a process in the sandbox may hold {value} files open",
 }
+#: Where the kernel refused a request, and nobody saw how much it was for.
+_ASKED = {
+    "memory": "memory: the code asked for more than the {value} that the sandbox may hold",
+    "disk": "disk space: the code asked for more than the {value} that the sandbox may write",
+}
 _EXAMPLES = {"wall": "20min", "cpu": "20min", "memory": "8GiB"}
 #: What code meets when the kernel refuses it more, by exception; the sandbox's word, used for wording only.
 _MEMORY = ("MemoryError", "_ArrayMemoryError")
@@ -64,7 +69,9 @@ def _show(name: str, value: float | None) -> str:
 
 
 def hit(name: str, value: float, observed: float | None) -> LimitHit:
-    words = _WORDS[name].format(value=_show(name, value), observed=_show(name, observed))
+    words = (_WORDS[name] if observed is not None else _ASKED.get(name, _WORDS[name])).format(
+        value=_show(name, value), observed=_show(name, observed)
+    )
     key = "disk" if name == "files" else name
     option = f"{_OPTIONS[name]} {_EXAMPLES[name]} or " if name in _OPTIONS else ""
     return LimitHit(
@@ -93,10 +100,10 @@ def exceeded(limits: Limits, usage: Usage, *, cpu: float, wall: float | None) ->
     return None
 
 
-def from_error(limits: Limits, ename: str, evalue: str, peak_memory: int) -> LimitHit | None:
+def from_error(limits: Limits, ename: str, evalue: str) -> LimitHit | None:
     """The limit behind an error that the code met and did not catch (a MemoryError, "no space left on device")."""
     if ename in _MEMORY:
-        return hit("memory", limits.memory, max(peak_memory, limits.memory))
+        return hit("memory", limits.memory, None)
     if ename == "RuntimeError" and "can't start new thread" in evalue:
         return hit("processes", limits.processes, None)
     number = re.match(r"\[Errno (\d+)\]", evalue)

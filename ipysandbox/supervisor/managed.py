@@ -347,9 +347,7 @@ class Managed:
             error = ("SandboxDied", f"{text}\n{words}" if words else text)
         elif content.get("status") != "ok":
             status = "error"
-            cell.hit = limit_rules.from_error(
-                cell.limits, str(content.get("ename")), str(content.get("evalue")), cell.peak_memory
-            )
+            cell.hit = limit_rules.from_error(cell.limits, str(content.get("ename")), str(content.get("evalue")))
             if cell.hit is not None:
                 status = "limit"
         self.cell = None

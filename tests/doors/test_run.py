@@ -60,6 +60,9 @@ def test_streams_and_the_last_value_go_where_they_belong(cli: Cli, file: Callabl
         ("1", ["--timeout", "soon"], 2, ""),
         ("1", ["--backend", "docker"], 2, ""),
         ("input()", [], 1, "StdinNotImplementedError"),
+        ("import sys\nsys.exit(0)", [], 0, ""),
+        ("exit()\n1 / 0", [], 0, ""),
+        ("import sys\nsys.exit(3)", [], 1, "SystemExit: 3"),
     ],
 )
 def test_the_exit_status_tells_what_happened(

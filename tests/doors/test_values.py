@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import Notebook
 
 
@@ -37,6 +39,7 @@ def test_an_object_of_the_notebook_that_can_not_cross_runs_nothing(notebook: Not
     assert ran.stdout == ""
 
 
-def test_what_is_no_name_is_a_usage_error(notebook: Notebook) -> None:
-    ran = notebook.run("%%sandbox v -i a.b\n1")
+@pytest.mark.parametrize("names", ["a.b", "a, b"])
+def test_what_is_no_name_is_a_usage_error(notebook: Notebook, names: str) -> None:
+    ran = notebook.run(f"%%sandbox v -i {names}\n1")
     assert ran.ename == "UsageError"

@@ -329,6 +329,15 @@ def test_a_folder_nested_beyond_reach_neither_hides_nor_keeps_a_sandbox_alive(bo
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_exit_ends_the_cell_and_not_the_sandbox_some_cells_later(box: Sandbox) -> None:
+    for leave in ("exit()", "quit()", "import sys; sys.exit()"):
+        result = box.run(f"x = 1\nprint('before')\n{leave}\nprint('after')")
+        assert (result.status, result.stdout, result.stderr) == ("error", "before\n", "")
+        assert result.error is not None
+        assert result.error.ename == "SystemExit"
+    assert box.run("import asyncio\nawait asyncio.sleep(0.3)\nx").value == 1
+
+
 def test_modules_of_the_project_can_be_imported(box: Sandbox) -> None:
     result = box.run("from src.model import FACTOR\nimport subprocess, sys\nFACTOR")
     assert (result.status, result.value) == ("ok", 3), result.error
