@@ -11,7 +11,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class Supervisor:
 
         def resolved(overrides: Mapping[str, object]) -> Effective:
             merged = {**(body.get("overrides") or {}), **overrides}
-            return resolve(policy, cwd=cwd, overrides=merged, environ=environ)
+            return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
 
         effective = resolved({})
         async with self._locks.setdefault(name, asyncio.Lock()):
@@ -136,6 +136,18 @@ class Supervisor:
         await asyncio.gather(*(managed.close() for managed in self.sandboxes.values()), return_exceptions=True)
         await self.backend.close()
         fonts.stop()
+
+
+def _without_missing_default(effective: Effective) -> Effective:
+    """A project that can't be written to has no results/, and code that only reads can do without: it is told."""
+    if not effective.sources.get("files.write", "").startswith("built-in"):
+        return effective
+    kept = tuple(path for path in effective.write if path.exists() or os.access(path.parent, os.W_OK))
+    if kept == effective.write:
+        return effective
+    missing = ", ".join(str(path) for path in effective.write if path not in kept)
+    notice = f"{missing} can't be made here: nothing of what the code writes is kept."
+    return replace(effective, write=kept, notices=(*effective.notices, notice))
 
 
 class _Handler(tornado.web.RequestHandler):
