@@ -105,7 +105,7 @@ class Managed:
         self.usage = Usage()
         self.peak_memory = 0
         self._cpu_at_end = 0.0
-        self._late_output = 0
+        self._late_output, self._late_since = 0, time.monotonic()
         self.cell: Cell | None = None
         self._no_cell = asyncio.Event()
         self._no_cell.set()
@@ -134,7 +134,7 @@ class Managed:
             raise
         self.instance = instance
         self.started = time.time()
-        self.usage, self.peak_memory, self._cpu_at_end = Usage(), 0, 0.0
+        self.usage, self.peak_memory, self._cpu_at_end, self._late_output = Usage(), 0, 0.0, 0
         instance.on_exit(functools.partial(self._on_exit, instance))
         self._record(
             events.SANDBOX_START,
@@ -351,7 +351,7 @@ class Managed:
             if cell.hit is not None:
                 status = "limit"
         self.cell = None
-        self._cpu_at_end, self._late_output = self.usage.cpu, 0
+        self._cpu_at_end = self.usage.cpu
         if alive:
             self._changes = instance.changes()
             await self._sweep(instance)
@@ -450,6 +450,11 @@ class Managed:
         cell = self.cell if self.cell is not None and request.id == self.cell.request.id else None
         limits = cell.limits if cell else self.effective.policy.limits
         weight = max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
+        if cell is None:
+            # What threads of finished cells may print grows back with time, and with nothing else: cells may be short.
+            now = time.monotonic()
+            grown = (now - self._late_since) * limits.output / limits.wall
+            self._late_output, self._late_since = max(0, self._late_output - int(grown)), now
         before = cell.output if cell else self._late_output
         room = limits.output - before
         if cell:
