@@ -465,6 +465,13 @@ class Managed:
             return True
         if room < 0:
             return False
+        if cell is None:
+            # A thread of a finished cell: an interrupt would not reach it, whatever cell is running by now.
+            hit = limit_rules.hit("output", limits.output, before + weight)
+            if self.cell is not None and self.cell.hit is None:
+                self.cell.hit = hit
+            self._end_between_cells(hit)
+            return False
         self._too_much_output(limits, before + weight)
         text = message.content.get("text")
         if message.type != "stream" or not isinstance(text, str):

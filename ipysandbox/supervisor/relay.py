@@ -175,6 +175,7 @@ class Relay:
 
     async def _from_kernel(self, channel: str) -> None:
         while True:
+            await asyncio.sleep(0)
             frames = await self._back[channel].recv_multipart()
             message = self._unpack(frames)
             if message is None:
@@ -209,6 +210,8 @@ class Relay:
 
     async def _outputs(self) -> None:
         while True:
+            # Receiving does not yield while there is something to receive: a flood must not keep the rest waiting.
+            await asyncio.sleep(0)
             frames = await self._back["iopub"].recv_multipart()
             if not self.admits(sum(map(len, frames))):
                 continue
@@ -235,13 +238,12 @@ class Relay:
                 content = await self.clean(kind, message.content, sum(map(len, frames)))
                 if content is not None:
                     await self.publish(kind, content, request)
-                # A flood must not keep the rest of this process waiting.
-                await asyncio.sleep(0)
             elif kind != "execute_input":
                 self.dropped += 1
 
     async def _stdin_from_kernel(self) -> None:
         while True:
+            await asyncio.sleep(0)
             message = self._unpack(await self._back["stdin"].recv_multipart())
             if message is None:
                 continue
