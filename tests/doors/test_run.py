@@ -158,7 +158,8 @@ def test_sigterm_ends_it_and_the_sandbox(file: Callable[..., str], study: Path, 
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(file: Callable[..., str], study: Path) -> None:
-    process = _start(study, file("while True: print('y' * 1000)"))
+    # Slowly: a flood would end at the limit of output, and rightly say that instead.
+    process = _start(study, file("import time\nwhile True: print('y', flush=True); time.sleep(0.01)"))
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()
