@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 _MISSING = "not available in this version"
+_PROJECTS = "a policy file; by default the one that speaks about this folder"
 
 
 def build() -> argparse.ArgumentParser:
@@ -124,14 +125,14 @@ def _policy(commands: Any) -> None:
     _json(show)
     show.set_defaults(do=_later("policy", "show"))
     lint = actions.add_parser("lint", help="find everything that is wrong with a policy file", allow_abbrev=False)
-    lint.add_argument("files", metavar="FILE", nargs="+")
+    lint.add_argument("files", metavar="FILE", nargs="*", help=_PROJECTS)
     lint.set_defaults(do=_later("policy", "lint_files"))
     trust = actions.add_parser("trust", help="approve a project's policy as it is now", allow_abbrev=False)
-    trust.add_argument("file", metavar="FILE")
+    trust.add_argument("file", metavar="FILE", nargs="?", help=_PROJECTS)
     trust.add_argument("--yes", action="store_true", help="don't ask")
     trust.set_defaults(do=_later("policy", "approve"))
     untrust = actions.add_parser("untrust", help="withdraw an approval", allow_abbrev=False)
-    untrust.add_argument("file", metavar="FILE")
+    untrust.add_argument("file", metavar="FILE", nargs="?", help=_PROJECTS)
     untrust.set_defaults(do=_later("policy", "withdraw"))
 
 

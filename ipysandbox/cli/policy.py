@@ -5,11 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 
+from ipysandbox.display import one_line
 from ipysandbox.display_tables import policy_text
-from ipysandbox.policy import lint, loosens, resolve, trust, untrust
+from ipysandbox.errors import PolicyError
+from ipysandbox.policy import (
+    NotGranted,
+    check_approvable,
+    lint,
+    loosens,
+    not_counted,
+    project_policy,
+    resolve,
+    trust,
+    untrust,
+)
 
 from . import status
 
@@ -21,22 +34,33 @@ def show(args: argparse.Namespace) -> int:
 
 
 def lint_files(args: argparse.Namespace) -> int:
-    problems = [problem for path in args.files for problem in lint(Path(path))]
+    files = [Path(file) for file in args.files] or [_of_the_project()]
+    problems = [problem for path in files for problem in lint(path, environ=os.environ)]
     for problem in problems:
         print(f"{problem}", file=sys.stderr)
-    if not problems:
-        print("No problem found.")
-    return status.USAGE if problems else status.OK
+    if problems:
+        return status.USAGE
+    print("No problem found.")
+    for path in files:
+        wishes = not_counted(path.absolute(), environ=os.environ)
+        if wishes:
+            print(f"{path} asks for more than you allow by default; this does not count before `{_trust(path)}`:")
+            _list(wishes)
+    return status.OK
 
 
 def approve(args: argparse.Namespace) -> int:
-    """Show the difference, ask, and approve exactly what was shown."""
-    path = Path(args.file).absolute()
+    """Show the difference, ask, and approve exactly what was shown; but not what would make every run an error."""
+    path = (Path(args.file) if args.file else _of_the_project()).absolute()
+    try:
+        check_approvable(path, environ=os.environ)
+    except PolicyError as exc:
+        print(f"ipysandbox: {exc}\nNot approved: with it nothing would run.", file=sys.stderr)
+        return status.USAGE
     digest, wishes = loosens(path, environ=os.environ)
     if wishes:
         print(f"{path} asks for more than you allow by default:")
-        for wish in wishes:
-            print(f"  {wish}")
+        _list(wishes)
     else:
         print(f"{path} asks for nothing beyond what you allow by default.")
     if not args.yes and not _agreed():
@@ -45,6 +69,22 @@ def approve(args: argparse.Namespace) -> int:
     trust(path, expect=digest)
     print("Approved as it is now; a change asks again.")
     return status.OK
+
+
+def _of_the_project() -> Path:
+    path = project_policy(Path.cwd(), environ=os.environ)
+    if path is None:
+        raise PolicyError("no policy file speaks about this folder", hint="name one: ipysandbox.toml or pyproject.toml")
+    return path
+
+
+def _list(wishes: tuple[NotGranted, ...]) -> None:
+    for wish in wishes:
+        print(f"  {one_line(str(wish), 1000)}")
+
+
+def _trust(path: Path) -> str:
+    return f"ipysandbox policy trust {one_line(shlex.quote(str(path)), 1000)}"
 
 
 def _agreed() -> bool:
@@ -56,8 +96,9 @@ def _agreed() -> bool:
 
 
 def withdraw(args: argparse.Namespace) -> int:
-    if untrust(Path(args.file).absolute()):
+    path = Path(args.file) if args.file else _of_the_project()
+    if untrust(path.absolute()):
         print("The approval is withdrawn: only what tightens is used.")
         return status.OK
-    print(f"ipysandbox: {args.file} was not approved", file=sys.stderr)
+    print(f"ipysandbox: {path} was not approved", file=sys.stderr)
     return status.USAGE

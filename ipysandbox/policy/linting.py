@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ipysandbox.errors import PolicyError
@@ -18,12 +19,15 @@ from .source import read_document
 from .units import BadValue
 
 
-def lint(path: Path | str, *, project: Path | None = None) -> list[Problem]:
+def lint(path: Path | str, *, project: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Problem]:
     """All problems of a policy file; its paths are looked up from ``project``, by default the file's own folder.
 
-    An empty list says that ``resolve`` accepts the file, as far as it depends on the file alone.
+    ``environ`` (by default this process's) tells the home folder, and the values of variables that the file wants to
+    pass: one that holds a credential is refused whatever its name. An empty list says that ``resolve`` accepts the
+    file in full, as far as it depends on the file alone.
     """
     path = Path(path)
+    environ = os.environ if environ is None else environ
     try:
         document = read_document(path)
     except PolicyError as error:
@@ -33,9 +37,9 @@ def lint(path: Path | str, *, project: Path | None = None) -> list[Problem]:
         return [Problem("", "no [tool.ipysandbox] table", None, str(path))]
     wishes, problems = read_table(document.table, str(path), document)
     folder = os.path.realpath(project or path.parent)
-    problems += _path_problems(wishes, Places(folder, home_folders(os.environ)))
+    problems += _path_problems(wishes, Places(folder, home_folders(environ)))
     for name in wishes.values.get("environment.allow", ()):
-        why = why_refused(name, "")
+        why = why_refused(name, environ.get(name, ""))
         if why is not None:
             problems.append(
                 wishes.problem("environment.allow", f"{name} is never passed to a sandbox: {why}", None, name)

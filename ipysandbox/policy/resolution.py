@@ -46,6 +46,7 @@ class _Layer:
 
     wishes: Wishes
     untrusted: str = ""
+    approvable: bool = False
 
 
 def resolve(
@@ -82,9 +83,26 @@ def loosens(path: Path, *, environ: Mapping[str, str], home: Path | None = None)
     return document.sha256, tuple(resolution.refused)
 
 
+def require_usable(
+    document: Document,
+    *,
+    environ: Mapping[str, str],
+    home: Path | None = None,
+    admin_files: Sequence[Path] = ADMIN_FILES,
+) -> None:
+    """PolicyError with everything that each run would stumble over if this project's policy were approved."""
+    resolution = _Resolution(document.path.parent, environ, home, approved=document)
+    resolution.run(document.path, {}, admin_files)
+
+
 class _Resolution:
-    def __init__(self, cwd: Path, environ: Mapping[str, str], home: Path | None) -> None:
-        self.cwd, self.environ = cwd, environ
+    def __init__(
+        self, cwd: Path, environ: Mapping[str, str], home: Path | None, *, approved: Document | None = None
+    ) -> None:
+        self.cwd, self.environ, self.home = cwd, environ, home
+        #: Taken as approved, to find out what that would come to.
+        self.approved = approved
+        self.admin_files: Sequence[Path] = ()
         self.homes = home_folders(environ, home)
         self.project = find_project(cwd, home=home, environ=environ)
         self.store = trust_file(environ, self.homes[0])
@@ -102,6 +120,7 @@ class _Resolution:
         overrides: Mapping[str, object],
         admin_files: Sequence[Path],
     ) -> Effective:
+        self.admin_files = admin_files
         for layer in self.layers(given):
             self.apply(layer)
         wishes, problems = read_options(overrides, CELL)
@@ -178,11 +197,8 @@ class _Resolution:
         return _Layer(wishes, untrusted)
 
     def project_layer(self, document: Document, label: str, untrusted: str) -> _Layer:
-        known = None if untrusted else approved_hash(document, self.store)
-        if not untrusted and known != document.sha256:
-            what = "approve it" if known is None else "it changed since you approved it; approve it again"
-            untrusted = f"{what}: ipysandbox policy trust {shown(shlex.quote(str(document.path)))}"
-        layer = self._file_layer(document, label, untrusted, credentials_ok=False)
+        layer = self._file_layer(document, label, untrusted or self._not_approved(document), credentials_ok=False)
+        layer = dataclasses.replace(layer, approvable=not untrusted)
         folder = document.path.parent
         if folder == self.project or document.path.name not in ("ipysandbox.toml", "pyproject.toml"):
             return layer
@@ -194,6 +210,17 @@ class _Resolution:
             elif values.get(key) is not None:
                 values[key] = _from(folder, values[key])
         return dataclasses.replace(layer, wishes=dataclasses.replace(layer.wishes, values=values))
+
+    def _not_approved(self, document: Document) -> str:
+        """Empty if the user approved this content; else what to do about it."""
+        if self.approved is not None:
+            # What else is not approved stays so; nobody reads its notice.
+            return "" if document.sha256 == self.approved.sha256 else "not approved"
+        known = approved_hash(document, self.store)
+        if known == document.sha256:
+            return ""
+        what = "approve it" if known is None else "it changed since you approved it; see what it asks for now"
+        return f"{what}: ipysandbox policy trust {shown(shlex.quote(str(document.path)))}"
 
     # Applying them
 
@@ -211,7 +238,17 @@ class _Resolution:
             self._require_inside(base, wishes)
         if refused:
             self.refused += refused
-            self.notices.append(_refusal(wishes, refused, layer.untrusted))
+            self.notices.append(_refusal(wishes, refused, self._advice(layer)))
+
+    def _advice(self, layer: _Layer) -> str:
+        """What to do about wishes that weren't granted: not to approve what would then stop every run."""
+        document = layer.wishes.document
+        if layer.approvable and document is not None and self.approved is None:
+            try:
+                require_usable(document, environ=self.environ, home=self.home, admin_files=self.admin_files)
+            except PolicyError as error:
+                return f"it can't be approved as it is: {shown(error.message)}"
+        return layer.untrusted
 
     def _clamp(self, path: Path) -> None:
         document = read_required(path)

@@ -110,7 +110,8 @@ def _read_bytes(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
     except OSError as error:
         why = "a loop of links" if error.errno == errno.ELOOP else os.strerror(error.errno or 0)
-        raise PolicyError(f"the policy can't be read: {why}", file=str(path), hint="nothing runs without it") from None
+        hint = "check the path" if error.errno == errno.ENOENT else "nothing runs without it"
+        raise PolicyError(f"the policy can't be read: {why}", file=str(path), hint=hint) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise PolicyError("the policy is not a regular file", file=str(path), hint="make it a TOML file")

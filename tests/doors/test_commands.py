@@ -79,6 +79,34 @@ def test_a_policy_is_approved_by_content(cli: Cli, tmp_path: Path) -> None:
     assert cli("policy", "untrust", "ipysandbox.toml", cwd=tmp_path).returncode == 2
 
 
+def test_what_nothing_could_run_with_is_not_approved(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ipysandbox.toml").write_text('[files]\nread = ["~"]\n[environment]\nallow = ["HF_TOKEN"]\n')
+    ran = cli("run", "-", stdin="print('ran')", cwd=tmp_path)
+    assert ran.stdout == "ran\n"
+    assert "can't be approved as it is" in ran.stderr
+    assert "policy trust" not in ran.stderr
+    done = cli("policy", "trust", "--yes", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "ipysandbox.toml:2" in done.stderr
+    assert "HF_TOKEN" in done.stderr
+    assert "Not approved" in done.stderr
+    assert cli("run", "-", stdin="print('ran')", cwd=tmp_path).stdout == "ran\n"
+
+
+def test_policy_commands_take_the_projects_file_by_default(cli: Cli, tmp_path: Path) -> None:
+    assert "no policy file speaks about this folder" in cli("policy", "lint", cwd=tmp_path).stderr
+    (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemory = "5GiB"\n')
+    (tmp_path / "src").mkdir()
+    linted = cli("policy", "lint", cwd=tmp_path / "src")
+    assert linted.returncode == 0
+    assert "No problem found" in linted.stdout
+    assert "limits.memory 4GiB → 5GiB" in linted.stdout
+    assert "policy trust" in linted.stdout
+    assert cli("policy", "trust", "--yes", cwd=tmp_path / "src").returncode == 0
+    assert cli("policy", "lint", cwd=tmp_path).stdout == "No problem found.\n"
+    assert cli("policy", "untrust", cwd=tmp_path).returncode == 0
+
+
 def test_lint_finds_everything_at_once(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemroy = "5GiB"\ncpu = "3"\n')
     done = cli("policy", "lint", "ipysandbox.toml", cwd=tmp_path)

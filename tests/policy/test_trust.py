@@ -50,6 +50,8 @@ def test_a_strangers_policy_can_not_widen_anything(machine: Machine) -> None:
 
 
 def test_what_was_not_granted_is_told_in_one_line_with_the_way_to_approve(machine: Machine) -> None:
+    for folder in (".config", "secrets"):
+        (machine.home / folder).mkdir()
     file = machine.project_policy(GREEDY)
     (notice,) = machine.resolve().notices
     assert "\n" not in notice
@@ -80,6 +82,8 @@ def test_a_policy_that_only_tightens_needs_no_approval(machine: Machine) -> None
 
 def test_the_difference_can_be_looked_at_before_approving(machine: Machine) -> None:
     file = machine.project_policy(GREEDY)
+    for folder in (".config", "secrets"):
+        (machine.home / folder).mkdir()
     digest, wishes = policy.loosens(file, environ=machine.environ)
     assert [wish.key for wish in wishes] == [
         "limits.memory",
@@ -93,6 +97,49 @@ def test_the_difference_can_be_looked_at_before_approving(machine: Machine) -> N
     ]
     policy.trust(file, expect=digest, environ=machine.environ)
     assert policy.loosens(file, environ=machine.environ) == (digest, wishes)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[files]\nread = ['~']", "holds your whole home folder"),
+        ("[files]\nread = ['.', '~/nowhere']", "does not exist"),
+        ("[files]\nwrite = ['/etc']", "belongs to the system"),
+        ("[environment]\nallow = ['HF_TOKEN']", "HF_TOKEN is never passed"),
+        ("[environment]\nallow = ['LAB']", "LAB is never passed to a sandbox: its value"),
+    ],
+)
+def test_what_would_make_every_run_an_error_is_not_approved_nor_advised(machine: Machine, text: str, why: str) -> None:
+    machine.environ["LAB"] = "ghp_" + "Zq3" * 8
+    file = machine.project_policy(text)
+    (notice,) = machine.resolve().notices
+    assert "can't be approved as it is" in notice
+    assert why in notice
+    assert "policy trust" not in notice
+    with pytest.raises(PolicyError, match=why):
+        machine.trust(file)
+    assert not policy.is_trusted(file, environ=machine.environ)
+    assert why in str(policy.lint(file, environ=machine.environ)[0])
+    assert machine.environ["LAB"] not in notice
+
+
+def test_a_second_policy_named_from_the_project_asks_for_its_own_approval(machine: Machine) -> None:
+    machine.project_policy("[limits]\nmemory = '8GiB'")
+    other = machine.write("other.toml", "[limits]\ndisk = '2GiB'")
+    notices = machine.resolve(other).notices
+    assert [
+        f"policy trust {machine.project / name}" in notice
+        for name, notice in zip(("ipysandbox.toml", "other.toml"), notices, strict=True)
+    ] == [True, True]
+
+
+def test_only_the_projects_own_policy_waits_for_an_approval(machine: Machine) -> None:
+    text = "[limits]\nmemory = '8GiB'"
+    file, own = machine.project_policy(text), machine.user_policy(text.replace("8", "6"))
+    assert [str(w) for w in policy.not_counted(file, environ=machine.environ)] == ["limits.memory 6GiB → 8GiB"]
+    assert policy.not_counted(own, environ=machine.environ) == ()
+    machine.trust(file)
+    assert policy.not_counted(file, environ=machine.environ) == ()
 
 
 def test_the_difference_is_against_what_the_user_allows(machine: Machine) -> None:
