@@ -57,7 +57,7 @@ class Layout:
 
 def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()) -> Layout:
     """Raises StartError when a path can't be shown as the policy asks."""
-    binds, links = _system()
+    binds, links = system_parts()
     binds += [Bind(str(path)) for path in interpreter_places()]
     binds += extra
     overlays, covered = [], []
@@ -78,7 +78,7 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
             target=str(project),
             source=str(project) if seen_whole else "",
             writable=writable,
-            hidden=tuple(_find(project, hidden)) if seen_whole else (),
+            hidden=tuple(find_hidden(project, hidden)) if seen_whole else (),
             folders=tuple(folders),
             files=tuple(files),
         )
@@ -88,14 +88,14 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
             continue
         if path.is_dir():
             overlays.append(
-                Overlay(str(path), str(path), writable and project in path.parents, tuple(_find(path, hidden)))
+                Overlay(str(path), str(path), writable and project in path.parents, tuple(find_hidden(path, hidden)))
             )
         else:
             binds.append(Bind(str(path), from_policy=True))
     for path in effective.write:
         binds.append(Bind(str(path), writable=True, from_policy=True))
         # A writable folder is shown itself, not through an overlay: cover what it holds of hidden or protected names.
-        names = (f"{path}/{name}" for name in (*_find(path, hidden), *_find(path, protected)))
+        names = (f"{path}/{name}" for name in (*find_hidden(path, hidden), *find_hidden(path, protected)))
         # A link can't be covered, and need not be: what it points to is not there.
         covered += [name for name in names if not os.path.islink(name)]
     return Layout(tuple(binds), tuple(overlays), tuple(dict.fromkeys(covered)), links, _texts(inside_id))
@@ -106,7 +106,7 @@ def hidden_paths(effective: Effective) -> list[str]:
     matcher = compile_patterns(effective.hidden)
     tops = (*effective.read, *effective.write)
     outer = [path for path in tops if not any(other in path.parents for other in tops)]
-    return [f"{path}/{name}" for path in outer if path.is_dir() for name in _find(path, matcher)]
+    return [f"{path}/{name}" for path in outer if path.is_dir() for name in find_hidden(path, matcher)]
 
 
 def interpreter_places() -> list[Path]:
@@ -127,7 +127,8 @@ def interpreter_places() -> list[Path]:
     return found
 
 
-def _system() -> tuple[list[Bind], dict[str, str]]:
+def system_parts() -> tuple[list[Bind], dict[str, str]]:
+    """The system's own folders and files that programs need, and the links among them."""
     binds, links = [], {}
     for name in _SYSTEM:
         if os.path.islink(name):
@@ -157,7 +158,7 @@ def _texts(inside_id: int) -> dict[str, str]:
     }
 
 
-def _find(top: Path, patterns: object) -> list[str]:
+def find_hidden(top: Path, patterns: object) -> list[str]:
     """Relative paths below ``top`` that the patterns match, outermost only.
 
     Raises StartError when the folder can't be searched to its end: an unseen name would not be hidden.
