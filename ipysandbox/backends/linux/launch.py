@@ -17,7 +17,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from . import landlock, libc, rootfs, seccomp, selftest
@@ -286,7 +286,7 @@ def _init(
             # Init is not dumpable; the program is, so that it can read its own /proc and the meters can read it.
             libc.prctl(libc.PR_SET_DUMPABLE, 1)
             os.write(visible_w, b"!")
-            _program(plan, request, program_fds, log_fd, program)
+            enter_program(plan.environment, plan.cwd, request, program_fds, log_fd, program)
         os.read(visible_r, 1)
     except (OSError, ValueError) as exc:
         report.send("failed", stage=stage, errno=getattr(exc, "errno", None), message=str(exc))
@@ -324,7 +324,14 @@ def _loopback_up() -> None:
         fcntl.ioctl(sock, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
 
 
-def _program(plan: Plan, request: dict[str, Any], program_fds: list[int], log_fd: int, program: Program) -> NoReturn:
+def enter_program(
+    environment: Mapping[str, str],
+    cwd: str,
+    request: dict[str, Any],
+    program_fds: list[int],
+    log_fd: int,
+    program: Program,
+) -> NoReturn:
     """Give the program its own standard streams, descriptors, environment and folder; then hand over."""
     status = 70
     try:
@@ -346,8 +353,8 @@ def _program(plan: Plan, request: dict[str, Any], program_fds: list[int], log_fd
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         os.environ.clear()
-        os.environ.update(plan.environment)
-        os.chdir(plan.cwd)
+        os.environ.update(environment)
+        os.chdir(cwd)
         sys.argv = ["ipysandbox-kernel"]
         program(request["program"], kept)
     except SystemExit as exc:
