@@ -43,6 +43,18 @@ OnInput = Callable[[str, bool], str]
 
 
 @dataclass(frozen=True)
+class Script:
+    """What a cell that is a script is told about itself: text that the sandbox stores and never evaluates.
+
+    ``name`` stands in tracebacks and in ``sys.argv[0]``; ``file``, where the sandbox has one, is ``__file__``.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    file: str | None = None
+
+
+@dataclass(frozen=True)
 class RunError:
     """An exception that the code raised: text only, the object stayed in the sandbox."""
 
@@ -195,17 +207,19 @@ class Sandbox:
         on_output: OnOutput | None = None,
         on_input: OnInput | None = None,
         want_value: bool = True,
+        script: Script | None = None,
     ) -> RunResult:
         """Run ``code`` as a notebook cell (IPython syntax works) and wait for it.
 
         ``timeout`` and ``cpu`` bound this run, in seconds or as ``"30s"``; the policy's limits hold otherwise.
         ``on_output(type, content)`` is called for each output as it arrives; ``on_input(prompt, is_password)``
-        answers ``input()``, which fails in the sandbox without it. Does not raise for what the code does.
+        answers ``input()``, which fails in the sandbox without it. ``script``: what the code is to know of itself.
+        Does not raise for what the code does.
         """
         if not isinstance(code, str):
             raise TypeError(f"code must be a string, not {type(code).__name__}")
         with self._turn:
-            return self._run(code, timeout, cpu, validate, on_output, on_input, want_value)
+            return self._run(code, timeout, cpu, validate, on_output, on_input, want_value, script)
 
     def _run(
         self,
@@ -216,6 +230,7 @@ class Sandbox:
         on_output: OnOutput | None,
         on_input: OnInput | None,
         want_value: bool,
+        script: Script | None,
     ) -> RunResult:
         if self._connection is None or self._supervisor is None or not self._supervisor.alive():
             lost = self._supervisor is not None
@@ -229,7 +244,9 @@ class Sandbox:
             if value is not None
         }
         collector = OutputCollector()
-        metadata = {"ipysandbox": {"overrides": overrides, "validate": validate}}
+        metadata: dict[str, Any] = {"ipysandbox": {"overrides": overrides, "validate": validate}}
+        if script is not None:
+            metadata["script"] = {"name": script.name, "argv": [script.name, *script.arguments], "file": script.file}
         try:
             reply = self._connection.execute(code, metadata, collector, on_output, on_input, self)
         except SandboxDied as exc:

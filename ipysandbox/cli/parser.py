@@ -60,13 +60,17 @@ def _run(commands: Any) -> None:
         help="run a Python file in a fresh sandbox",
         formatter_class=_Help,
         allow_abbrev=False,
-        description="Run FILE as one cell of a fresh sandbox whose project is the current folder.",
+        usage="%(prog)s [options] FILE [ARGS ...]",
+        description="Run FILE as one cell of a fresh sandbox whose project is the current folder's.\n"
+        "Options come before FILE: what follows it is the script's own, as with python.\n"
+        "input() is answered from standard input, unless that is /dev/null or holds the code.",
         epilog="exit status: 0 finished; 1 the code raised; 2 usage or policy error; 3 refused by the check;\n"
         "4 ended by a limit (the last line on stderr names it); 5 the sandbox could not be started or died;\n"
         "130 interrupted",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="Python or IPython code; - for standard input")
+    add("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="sys.argv[1:] of the script")
     add("--policy", metavar="P", help="default, strict, network, or a policy file")
     add("--timeout", metavar="S", help="most time: seconds, or such as 5min")
     add("--cpu", metavar="S", help="most processor time, all processes summed")

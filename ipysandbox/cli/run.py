@@ -7,14 +7,18 @@ import dataclasses
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
+from ipysandbox.check.report import Finding, Report
 from ipysandbox.display import changes_line, failure, one_line, without_colours
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
-from ipysandbox.sandbox import RunResult, Sandbox
+from ipysandbox.policy import find_project
+from ipysandbox.sandbox import RunResult, Sandbox, Script
 
 from . import status
-from .source import NotReadable, Source, read
+from .answers import Questions, can_answer
+from .source import STDIN, NotReadable, Source, read
 
 _NAME = "run"
 _STATUS = {
@@ -45,14 +49,31 @@ def run(args: argparse.Namespace) -> int:
         notebook=None if args.file == "-" else os.path.abspath(args.file),
         backend=args.backend,
     )
+    questions = Questions(box, show=not args.json) if can_answer(args.file) else None
     with box:
         result = box.run(
             source.text,
             validate=not args.no_validate,
             on_output=None if args.json else _show,
+            on_input=questions,
             want_value=False,
+            script=_script(args.file, tuple(args.arguments), find_project(Path.cwd())),
         )
-    return _tell(result, args)
+    code = _tell(result, args)
+    if questions is not None and questions.refused:
+        _say("the code asked for a password; nothing is passed on that is typed at a password prompt")
+        return status.FAILED
+    return code
+
+
+def _script(file: str, arguments: tuple[str, ...], project: Path) -> Script:
+    """The file as the sandbox sees it. One outside the project is not there: of that, the name is all it gets."""
+    if file == "-":
+        return Script(STDIN, arguments)
+    path = Path(os.path.abspath(file))
+    if all(project in place.parents for place in (path, Path(os.path.realpath(path)))):
+        return Script(str(path.relative_to(project)), arguments, str(path))
+    return Script(path.name, arguments, path.name)
 
 
 def _seconds(text: str | None) -> str | None:
@@ -98,17 +119,20 @@ def _tell(result: RunResult, args: argparse.Namespace) -> int:
         for note in (*result.notices, *([changes] if changes else [])):
             _say(one_line(note, 1000))
     if error is not None:
-        _say_error(result, error)
+        _say_error(result, error, args.file)
     return code
 
 
-def _say_error(result: RunResult, error: SandboxError) -> None:
-    if error.traceback:
-        text = "\n".join(error.traceback)
+def _say_error(result: RunResult, error: SandboxError, file: str) -> None:
+    # Where it was interrupted; but not that variables are kept, which are gone with this command.
+    place = result.error.traceback if result.status == "interrupted" and error.traceback and result.error else ()
+    if place or error.traceback:
+        text = "\n".join(place or error.traceback)
         coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
         print(text if coloured else without_colours(text), file=sys.stderr)
-    elif result.status == "refused":
-        print(error.message, file=sys.stderr)
+    elif result.status == "refused" and result.findings:
+        report = Report("refused", tuple(Finding(**finding) for finding in result.findings))
+        print(report.render(STDIN if file == "-" else file), file=sys.stderr)
     elif isinstance(error, (PolicyError, NotAvailable)):
         _say(str(error))
     else:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 #: The largest file that is read, in bytes; the check refuses far smaller ones.
 MOST_BYTES = 32 << 20
+#: What code from standard input is called, as Python calls it.
+STDIN = "<stdin>"
 
 
 class NotReadable(Exception):
@@ -27,7 +29,7 @@ class Source:
 
 def read(path: str) -> Source:
     """The code in ``path`` ("-": standard input). Raises NotReadable."""
-    name = "<stdin>" if path == "-" else path
+    name = STDIN if path == "-" else path
     try:
         if path == "-":
             data = sys.stdin.buffer.read(MOST_BYTES + 1)

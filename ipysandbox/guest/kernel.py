@@ -15,9 +15,14 @@ import zmq
 from ipykernel.heartbeat import Heartbeat
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
+from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, threads, values
+from . import CHANNELS, script, threads, values
+
+_NOBODY_ANSWERS = (
+    "the code asks for input, and nobody can answer here; give it what it needs in a variable, an argument or a file"
+)
 
 
 def _load_without_debugger() -> None:
@@ -87,9 +92,31 @@ class SandboxKernelApp(IPKernelApp):
 
 
 class SandboxKernel(IPythonKernel):
-    """IPython with two more requests: hand a value out, take a value in."""
+    """IPython with two more requests: hand a value out, take a value in; and with cells that are scripts."""
 
     msg_types = [*IPythonKernel.msg_types, "ipysandbox_get_request", "ipysandbox_put_request"]  # noqa: RUF012 - as ipykernel declares it
+
+    async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """As always; what "script" in the metadata holds, if anything, is this cell's alone."""
+        described = parent["metadata"].get("script")
+        if described is not None:
+            script.prepare(self.shell, parent["content"]["code"], described)
+        await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+
+    def raw_input(self, prompt: Any = "") -> Any:
+        """``input()``."""
+        if not self._allow_stdin:
+            raise StdinNotImplementedError(_NOBODY_ANSWERS)
+        try:
+            return super().raw_input(prompt)  # type: ignore[no-untyped-call]
+        except EOFError:
+            raise EOFError("EOF when reading a line") from None
+
+    def getpass(self, *arguments: Any, **options: Any) -> Any:
+        """``getpass.getpass()``."""
+        if not self._allow_stdin:
+            raise StdinNotImplementedError(_NOBODY_ANSWERS)
+        return super().getpass(*arguments, **options)
 
     async def ipysandbox_get_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """content: {"name": NAME} or {"output": EXECUTION COUNT}, and "limit" in bytes."""
@@ -136,6 +163,9 @@ class SandboxKernel(IPythonKernel):
         self.session.send(stream, kind, content, parent, ident=ident, buffers=buffers)
 
 
+_QUESTIONS = (SandboxKernel.raw_input.__code__, SandboxKernel.getpass.__code__)
+
+
 def _reseed() -> None:
     """Siblings were forked from one process: without this they would draw the same numbers."""
     random.seed()
@@ -151,18 +181,30 @@ class _Leave:
         raise SystemExit(status)
 
 
-def _make_exit_an_exception(shell: Any) -> None:
-    """Let SystemExit end a cell without IPython's advice on how to leave a terminal."""
+def _end_at_the_question(trace: Any) -> None:
+    """Where code was interrupted in ``input()``, or met the end of input, its own line is the last to show."""
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code in _QUESTIONS:
+            trace.tb_next = None
+        trace = trace.tb_next
+
+
+def _show_some_errors_shortly(shell: Any) -> None:
+    """SystemExit ends a cell without IPython's advice on how to leave a terminal; a question that nobody can answer is
+    told in its one sentence, not by the way to it."""
     shell.user_ns["exit"] = shell.user_ns["quit"] = _Leave()
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
     show = shell.showtraceback
 
     def showtraceback(exc_tuple: Any = None, *arguments: Any, **options: Any) -> None:
-        kind = (exc_tuple or sys.exc_info())[0]
-        if kind is None or not issubclass(kind, SystemExit):
-            show(exc_tuple, *arguments, **options)
-        else:
+        kind, value, trace = exc_tuple or sys.exc_info()
+        if kind is not None and issubclass(kind, SystemExit):
             shell._last_traceback = []
+        elif kind is StdinNotImplementedError:
+            shell._showtraceback(kind, value, [f"{kind.__name__}: {value}"])
+        else:
+            _end_at_the_question(trace)
+            show(exc_tuple, *arguments, **options)
 
     shell.showtraceback = showtraceback
 
@@ -195,6 +237,6 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     for port, channel in enumerate(CHANNELS, start=1):
         setattr(app, f"{channel}_port", port)
     app.initialize([])  # type: ignore[no-untyped-call]
-    _make_exit_an_exception(app.kernel.shell)
+    _show_some_errors_shortly(app.kernel.shell)
     app.start()  # type: ignore[no-untyped-call]
     raise SystemExit(0)

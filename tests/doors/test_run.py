@@ -59,7 +59,7 @@ def test_streams_and_the_last_value_go_where_they_belong(cli: Cli, file: Callabl
         ("1", ["--policy", "nope"], 2, ""),
         ("1", ["--timeout", "soon"], 2, ""),
         ("1", ["--backend", "docker"], 2, ""),
-        ("input()", [], 1, "StdinNotImplementedError"),
+        ("input()", [], 1, "EOFError: EOF when reading a line"),
         ("import sys\nsys.exit(0)", [], 0, ""),
         ("exit()\n1 / 0", [], 0, ""),
         ("import sys\nsys.exit(3)", [], 1, "SystemExit: 3"),
@@ -73,6 +73,71 @@ def test_the_exit_status_tells_what_happened(
     lines = done.stderr.strip().split("\n")
     assert last_line in lines[-1]
     assert "Traceback (most recent call last)" not in done.stderr or exit_status == 1
+
+
+def test_what_follows_the_file_is_the_scripts_own(cli: Cli, file: Callable[..., str], study: Path) -> None:
+    path = file("import sys\nprint(sys.argv)\nprint(__file__, __name__)")
+    words = ["--timeout", "-q", "--", "{1 + 1}", "$HOME", "caf\u00e9"]
+    done = cli("run", "--timeout", "60", path, *words)
+    assert done.stdout == f"{[path, *words]!r}\n{study / path} __main__\n"
+
+
+def test_a_script_from_elsewhere_learns_no_path_of_the_host(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "apart.py").write_text("import sys\nprint(sys.argv, __file__)\n1 / 0")
+    done = cli("run", str(tmp_path / "apart.py"), "x")
+    assert done.stdout == "['apart.py', 'x'] apart.py\n"
+    assert "File apart.py, line 3" in done.stderr
+    assert str(tmp_path) not in done.stderr
+
+
+def test_code_from_standard_input_has_arguments_and_no_file(cli: Cli) -> None:
+    done = cli("run", "-", "a", stdin="import sys\nprint(sys.argv)\n__file__")
+    assert done.stdout == "['<stdin>', 'a']\n"
+    assert "File <stdin>, line 3" in done.stderr
+    assert "NameError" in done.stderr
+
+
+def test_errors_and_findings_name_the_file(cli: Cli, file: Callable[..., str], study: Path) -> None:
+    path = file("def f():\n    1 / 0\n\nf()")
+    assert f"File {study / path}:2, in f()" in cli("run", path).stderr
+    assert "cell.py:2:1: refused [call.os-system]" in cli("run", file("import os\nos.system('ls')")).stderr
+    assert "cell.py" in cli("run", "--no-validate", file("x = (")).stderr
+
+
+def test_input_is_answered_from_standard_input(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", file("print('hello', input('who? '))\nprint([input(), input()])"), stdin="Bob\r\n\nlast")
+    assert done.stdout == "who? hello Bob\n['', 'last']\n"
+    assert done.returncode == 0
+
+
+def test_the_end_of_input_is_what_python_makes_of_it(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", file("while True: print(input())"), stdin="a\nb\n")
+    assert done.stdout == "a\nb\n"
+    assert done.stderr.endswith("EOFError: EOF when reading a line\n")
+    assert "raw_input" not in done.stderr
+
+
+def test_without_an_input_to_read_one_sentence_says_so(file: Callable[..., str], study: Path) -> None:
+    process = _start(study, file("input()"))
+    _, errors = process.communicate(timeout=60)
+    assert errors.count("\n") == 1
+    assert "nobody can answer" in errors
+    assert process.returncode == 1
+
+
+def test_a_password_is_not_passed_on(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", file("import getpass\nprint(getpass.getpass())"), stdin="hunter2\n")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "asked for a password" in done.stderr
+
+
+def test_a_limit_ends_code_that_waits_for_an_answer(file: Callable[..., str], study: Path) -> None:
+    arguments = [sys.executable, "-m", "ipysandbox", "run", "--timeout", "1", file("input()")]
+    with subprocess.Popen(arguments, cwd=study, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.wait(timeout=60) == 4
+        assert process.stderr is not None
+        assert "limit on time" in process.stderr.read()
 
 
 def test_a_traceback_has_no_colours_in_a_pipe(cli: Cli, file: Callable[..., str]) -> None:

@@ -1,0 +1,36 @@
+"""Gives a cell what a script has: arguments, ``__file__``, and its own name in tracebacks."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def prepare(shell: Any, code: str, script: object) -> None:
+    """Take ``code``, the cell that comes next, for the script that ``script`` describes.
+
+    ``script``: {"name": shown in tracebacks, "argv": sys.argv, "file": ``__file__`` or None}. It is text that is put
+    in its place; nothing of it is looked up or evaluated.
+    """
+    if not isinstance(script, dict):
+        return
+    name, argv, file = script.get("name"), script.get("argv"), script.get("file")
+    if isinstance(argv, list):
+        sys.argv = [str(word) for word in argv]
+    if isinstance(file, str):
+        shell.user_ns["__file__"] = file
+    if isinstance(name, str):
+        _name_code(shell.compile, code, name)
+
+
+def _name_code(compiler: Any, code: str, name: str) -> None:
+    """Compile this text under ``name``; other cells keep IPython's names."""
+    code_name, format_name = compiler.get_code_name, compiler.format_code_name
+
+    def get_code_name(raw_code: str, transformed_code: str, number: int) -> str:
+        return name if raw_code == code else str(code_name(raw_code, transformed_code, number))
+
+    def format_code_name(known: str) -> Any:
+        return ("File", name) if known == name else format_name(known)
+
+    compiler.get_code_name, compiler.format_code_name = get_code_name, format_code_name
