@@ -1,0 +1,281 @@
+"""Runs the cells of one sandbox one at a time: checks, records, forwards, waits, and words the one reply to each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ipysandbox.audit import events
+from ipysandbox.backends.base import Instance
+from ipysandbox.errors import PolicyError, SandboxError
+from ipysandbox.output import clean_text
+from ipysandbox.policy.model import Limits
+
+from . import limits as limit_rules
+from .limits import LimitHit
+from .wire import Message
+
+if TYPE_CHECKING:
+    from .managed import Managed
+
+#: Between the kernel's reply and its "idle", which may overtake each other on two sockets.
+_IDLE_WAIT = 1.0
+_LAST_WORDS = 1500
+
+
+@dataclass
+class Cell:
+    """One execute_request on its way."""
+
+    request: Message
+    number: int
+    limits: Limits
+    started: float = field(default_factory=time.monotonic)
+    cpu_before: float = 0.0
+    output: int = 0
+    hit: LimitHit | None = None
+    interrupted: bool = False
+    reply: Message | None = None
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    peak_memory: int = 0
+    peak_processes: int = 0
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a cell ended, in words: ``error`` is what stands for the exception where the kernel gave none."""
+
+    status: str
+    error: tuple[str, str] | None = None
+
+
+class Cells:
+    """The queue of one sandbox; at most one cell runs."""
+
+    def __init__(self, box: Managed) -> None:
+        self._box = box
+        self.running: Cell | None = None
+        self.last: dict[str, Any] | None = None
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+        self._queue: asyncio.Queue[Message] = asyncio.Queue()
+        self._task = asyncio.ensure_future(self._run_all())
+        box.relay.on_execute = self._queue.put
+        box.relay.on_execute_reply = self._on_reply
+        box.relay.on_idle = self._on_idle
+        box.relay.stdin_allowed = self._stdin_allowed
+
+    def ended(self) -> None:
+        """The sandbox has ended: so has its cell."""
+        if self.running is not None:
+            self.running.done.set()
+
+    async def answered(self, seconds: float) -> None:
+        """Wait until no cell waits for its reply, at most so long."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._none.wait(), seconds)
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    # -- what the relay tells
+
+    def _on_reply(self, request: Message, message: Message) -> None:
+        cell = self.running
+        if cell is not None and request.id == cell.request.id and cell.reply is None:
+            cell.reply = message
+            cell.done.set()
+
+    def _on_idle(self, request: Message) -> None:
+        if self.running is not None and request.id == self.running.request.id:
+            self.running.idle.set()
+
+    def _stdin_allowed(self, parent_id: str) -> bool:
+        cell = self.running
+        return cell is not None and parent_id == cell.request.id and bool(cell.request.content.get("allow_stdin"))
+
+    # -- one after the other
+
+    async def _run_all(self) -> None:
+        while True:
+            message = await self._queue.get()
+            try:
+                await self._run(message)
+            except asyncio.CancelledError:
+                raise
+            except PolicyError as exc:  # an option of this cell; the sandbox is as it was
+                await self._answer(message, "refused", error=(type(exc).__name__, str(exc)))
+            except SandboxError as exc:
+                await self._answer(message, "died", error=(type(exc).__name__, str(exc)), alive=False)
+            except Exception as exc:  # noqa: BLE001 - ours; the sandbox must not go on unwatched, nor the cell hang
+                self._box.fail(exc)
+                text = f"the supervisor failed ({type(exc).__name__}: {exc}); please report this"
+                await self._answer(message, "died", error=("SandboxDied", text), alive=False)
+
+    async def _run(self, message: Message) -> None:
+        source = message.content.get("code")
+        if not isinstance(source, str):
+            await self._answer(message, "refused", error=("TypeError", "execute_request without code"))
+            return
+        options = message.metadata.get("ipysandbox")
+        options = options if isinstance(options, dict) else {}
+        overrides = options.get("overrides")
+        effective = self._box.resolve(overrides) if overrides else self._box.effective
+        code_hash = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+        self._count += not message.content.get("silent")
+        # Before it runs: what can't be recorded is not run (AuditError).
+        self._box.trail.before(events.CELL_SUBMITTED, number=self._count, sha256=code_hash, bytes=len(source))
+        await self._box.relay.publish("status", {"execution_state": "busy"}, message)
+        if not await self._passes_the_check(message, source, options):
+            return
+        instance = await self._box.living_instance()
+        cell = Cell(message, self._count, effective.policy.limits)
+        unhidden = await instance.hide_new_names()
+        if unhidden:
+            raise SandboxError(
+                f"these new files can't be hidden from the sandbox: {', '.join(unhidden[:5])}; restart it"
+            )
+        await self._carry_out(cell, instance)
+        await self._finish(cell, instance)
+
+    async def _passes_the_check(self, message: Message, source: str, options: Mapping[str, Any]) -> bool:
+        """Read the code first, where that was asked for; a refusal is answered."""
+        if not (self._box.validate and options.get("validate", True)):
+            return True
+        report = await asyncio.get_running_loop().run_in_executor(None, self._box.check, source)
+        if report["verdict"] == "ok":
+            return True
+        rules = [finding["rule"] for finding in report["findings"] if finding["severity"] == "refuse"]
+        self._box.trail.after(
+            events.CHECK_VERDICT, severity="warning", number=self._count, verdict="refused", rules=rules[:50]
+        )
+        await self._answer(message, "refused", error=("CheckRefused", report["text"]), findings=report["findings"])
+        return False
+
+    async def _carry_out(self, cell: Cell, instance: Instance) -> None:
+        """Send the cell to the kernel and wait until it replies, or ends."""
+        self._box.watch.begin(cell, instance)
+        self.running = cell
+        self._none.clear()
+        self._box.watch.wake()
+        await self._box.relay.forward("shell", cell.request)
+        if not instance.alive():
+            cell.done.set()
+        await cell.done.wait()
+        if cell.reply is not None:
+            with contextlib.suppress(asyncio.TimeoutError):  # it only says that it is busy; its reply is in
+                await asyncio.wait_for(cell.idle.wait(), _IDLE_WAIT)
+
+    async def _finish(self, cell: Cell, instance: Instance) -> None:
+        """Look at what the cell left, and send the one reply."""
+        alive = self._box.watch.end(cell, instance)
+        content = await self._box.relay.clean("execute_reply", cell.reply.content) if cell.reply else None
+        pager = self._box.cleaner.pager_text(cell.reply.content) if cell.reply else None
+        if pager:
+            await self._box.relay.publish("stream", {"name": "stdout", "text": pager}, cell.request)
+        outcome = self._outcome(cell, content, instance)
+        self.running = None
+        self._box.watch.between_cells()
+        if alive:
+            await self._box.look_at_changes(instance)
+        elif self._box.instance is instance:
+            await self._box.end_instance(outcome.status)
+        if cell.hit is not None:
+            self._box.trail.after(
+                events.LIMIT_HIT, severity="warning", number=cell.number, limit=cell.hit.name, value=cell.hit.value,
+                observed=cell.hit.observed, ended=not alive,
+            )  # fmt: skip
+        await self._answer(cell.request, outcome.status, error=outcome.error, content=content, cell=cell, alive=alive)
+
+    def _outcome(self, cell: Cell, content: Mapping[str, Any] | None, instance: Instance) -> _Outcome:
+        """Word how the cell ended. ``content``: the kernel's reply, if there was one."""
+        if cell.hit is not None:
+            return _Outcome("limit", ("LimitExceeded", cell.hit.text))
+        if cell.interrupted and (content is None or content.get("status") != "ok"):
+            return _Outcome("interrupted", ("KeyboardInterrupt", "interrupted"))
+        if content is None:
+            words = instance.last_words().strip()[-_LAST_WORDS:]
+            text = "the sandbox ended in the middle of the cell; its variables are lost"
+            return _Outcome("died", ("SandboxDied", f"{text}\n{words}" if words else text))
+        if content.get("status") == "ok":
+            return _Outcome("ok")
+        cell.hit = limit_rules.from_error(cell.limits, str(content.get("ename")), str(content.get("evalue")))
+        return _Outcome("error" if cell.hit is None else "limit")
+
+    # -- the reply
+
+    async def _answer(
+        self,
+        request: Message,
+        status: str,
+        *,
+        error: tuple[str, str] | None = None,
+        content: dict[str, Any] | None = None,
+        cell: Cell | None = None,
+        findings: list[dict[str, Any]] | None = None,
+        alive: bool = True,
+    ) -> None:
+        if content is None or (content.get("status") == "ok" and status != "ok"):
+            content = self._error_content(*(error or ("SandboxError", status)))
+            if status in ("refused", "died"):
+                shown = {k: content[k] for k in ("ename", "evalue", "traceback")}
+                await self._box.relay.publish("error", shown, request)
+        changes, total = self._box.recent_changes()
+        outcome = {
+            "status": status,
+            "number": self._count,
+            "limit": cell.hit.to_json() if cell and cell.hit else None,
+            "usage": self._usage(cell) if cell else {},
+            "findings": findings or [],
+            "notices": self._take_notices(),
+            "state_kept": alive,
+            "changes": [asdict(replace(change, path=clean_text(change.path))) for change in changes],
+            "changes_total": total,
+        }
+        self.last = {k: outcome[k] for k in ("status", "number", "limit", "usage")}
+        self._box.trail.after(events.CELL_RESULT, number=self._count, status=status, usage=outcome["usage"])
+        await self._box.relay.reply(request, content, metadata={"ipysandbox": outcome})
+        self._none.set()
+
+    def _error_content(self, ename: str, evalue: str) -> dict[str, Any]:
+        """An error reply of ours, where the kernel has sent none that says what happened."""
+        return {
+            "status": "error",
+            "execution_count": self._count,
+            "ename": ename,
+            "evalue": clean_text(evalue),
+            "traceback": [clean_text(f"{ename}: {evalue}")],
+            "payload": [],
+            "user_expressions": {},
+        }
+
+    def _take_notices(self) -> list[str]:
+        """What the user has to be told with this reply, each line once."""
+        notices, relay, cleaner = self._box.notices, self._box.relay, self._box.cleaner
+        notices += cleaner.notes
+        cleaner.notes.clear()
+        if relay.dropped:
+            notices.append(f"{relay.dropped} malformed or unasked messages from the sandbox were dropped.")
+            relay.dropped = 0
+        taken = [*dict.fromkeys(notices)][:50]
+        notices.clear()
+        return taken
+
+    def _usage(self, cell: Cell) -> dict[str, float]:
+        usage = self._box.watch.usage
+        return {
+            "wall": round(time.monotonic() - cell.started, 4),
+            "cpu": round(max(0.0, usage.cpu - cell.cpu_before), 3),
+            "memory_peak": cell.peak_memory,
+            "processes_peak": cell.peak_processes,
+            "disk": usage.disk,
+            "files": usage.files,
+            "output": cell.output,
+        }

@@ -1,0 +1,110 @@
+"""Counts what cells print and show, cuts what is too much, and says when the limit on output is reached."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import limits as limit_rules
+from .cells import Cell
+from .wire import Message
+
+if TYPE_CHECKING:
+    from ipysandbox.policy.model import Limits
+
+    from .managed import Managed
+
+#: The protocol's own bytes around an output.
+_MESSAGE_OVERHEAD = 1 << 20
+#: Up to this size a message is read even if the limit is lower, so that the beginning of it can be shown.
+_ALWAYS_PARSED = 32 << 20
+#: What an output counts at least, in bytes: each is an object in the notebook, however little it says.
+_LIGHTEST, _LIGHTEST_OTHER = {"stream": 256}, 1024
+
+
+class OutputBudget:
+    """One sandbox's: each cell has its own, and threads of finished cells share one that grows back."""
+
+    def __init__(self, box: Managed) -> None:
+        self._box = box
+        self._late, self._late_since = 0, time.monotonic()
+        box.relay.admits = self._admits
+        box.relay.on_output = self._on_output
+
+    def reset(self) -> None:
+        """A new sandbox has no finished cells."""
+        self._late = 0
+
+    def _admits(self, size: int) -> bool:
+        """Whether a message of ``size`` bytes is parsed at all: one that alone is over the limit is not."""
+        cell = self._box.cell
+        limits = cell.limits if cell else self._box.limits
+        if size <= max(limits.output, _ALWAYS_PARSED) + _MESSAGE_OVERHEAD:
+            return True
+        self._too_much(limits, size)
+        return False
+
+    def _on_output(self, request: Message, message: Message) -> bool:
+        """Count an output of the running cell, or of an earlier one whose threads go on; cut what is too much."""
+        running = self._box.cell
+        cell = running if running is not None and request.id == running.request.id else None
+        weight = max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
+        if cell is None:
+            return self._on_late_output(weight)
+        before = cell.output
+        cell.output += weight
+        room = cell.limits.output - before
+        if weight <= room:
+            return True
+        if room < 0:
+            return False
+        self._too_much(cell.limits, before + weight)
+        text = message.content.get("text")
+        if message.type != "stream" or not isinstance(text, str):
+            return False
+        message.content["text"] = f"{text[:room]}\n… output cut at {limit_rules.size(cell.limits.output)} …\n"
+        return True
+
+    def _on_late_output(self, weight: int) -> bool:
+        """Of a thread of a finished cell: an interrupt would not reach it, whatever cell is running by now."""
+        limits = self._box.limits
+        # What such threads may print grows back with time, and with nothing else: cells may be short.
+        now = time.monotonic()
+        grown = (now - self._late_since) * limits.output / limits.wall
+        before, self._late_since = max(0, self._late - int(grown)), now
+        self._late = before + weight
+        if self._late <= limits.output:
+            return True
+        if before > limits.output:
+            return False
+        hit = limit_rules.hit("output", limits.output, self._late)
+        running: Cell | None = self._box.cell
+        if running is not None and running.hit is None:
+            running.hit = hit
+        self._box.watch.end_between_cells(hit)
+        return False
+
+    def _too_much(self, limits: Limits, observed: int) -> None:
+        hit = limit_rules.hit("output", limits.output, observed)
+        cell = self._box.cell
+        if cell is None:
+            self._box.watch.end_between_cells(hit)
+        elif cell.hit is None:
+            self._box.watch.stop(cell, hit, soft=True)
+
+
+def _weight(content: dict[str, Any]) -> int:
+    """Bytes of an output, near enough for a limit: text counts by characters, nested data by its strings."""
+    total, level = 0, [content]
+    while level:
+        item = level.pop()
+        for key, value in item.items():
+            total += len(key)
+            if isinstance(value, str):
+                total += len(value)
+            elif isinstance(value, dict):
+                level.append(value)
+            elif isinstance(value, list):
+                total += sum(len(v) for v in value if isinstance(v, str)) + 8 * len(value)
+                level += [v for v in value if isinstance(v, dict)]
+    return total

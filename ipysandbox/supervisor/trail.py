@@ -1,0 +1,26 @@
+"""Writes one sandbox's records to the audit log: what is about to happen, and what has happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipysandbox.audit import AuditError, AuditLog
+from ipysandbox.audit.record import Severity
+
+
+class Trail:
+    """Records under the name of one sandbox; ``notices`` tells its user when a record could not be written."""
+
+    def __init__(self, audit: AuditLog, sandbox: str, notebook: str | None, notices: list[str]) -> None:
+        self._audit, self._sandbox, self._notebook, self._notices = audit, sandbox, notebook, notices
+
+    def before(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
+        """Record what is about to happen. Raises AuditError: then it must not happen."""
+        self._audit.record(action, sandbox=self._sandbox, notebook=self._notebook, severity=severity, details=details)
+
+    def after(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
+        """Record what has happened. It can't be undone, so a trail that fails is told, and the next cell is refused."""
+        try:
+            self.before(action, severity=severity, **details)
+        except AuditError as exc:
+            self._notices.append(f"The audit trail could not be written: {exc.message}")

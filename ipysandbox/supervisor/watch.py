@@ -1,0 +1,148 @@
+"""Measures one sandbox again and again, and ends what goes over a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ipysandbox.audit import events
+from ipysandbox.backends.base import Instance, Usage
+
+from . import limits as limit_rules
+from .background import in_background
+from .cells import Cell
+from .limits import LimitHit
+
+if TYPE_CHECKING:
+    from .managed import Managed
+
+#: How often usage is read: while a cell runs, and while none does (threads of an earlier cell may).
+_BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.5
+#: From the interrupt that a limit on time sends to the kill.
+_LIMIT_GRACE = 1.5
+#: Below this share of the limit the quick figure for memory is good enough.
+_EXACT_ABOVE = 0.5
+
+
+class Watch:
+    """The watchdog of one sandbox, through all its restarts."""
+
+    def __init__(self, box: Managed) -> None:
+        self._box = box
+        self.usage = Usage()
+        self.peak_memory = 0
+        self._cpu_at_end = 0.0
+        self._wake = asyncio.Event()
+        self._task = asyncio.ensure_future(self._run())
+
+    def reset(self) -> None:
+        """A new sandbox has used nothing."""
+        self.usage, self.peak_memory, self._cpu_at_end = Usage(), 0, 0.0
+
+    def wake(self) -> None:
+        """Look now: something began or ended."""
+        self._wake.set()
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    def begin(self, cell: Cell, instance: Instance) -> None:
+        """Read the meters before ``cell`` runs: what was used before is not its own."""
+        with contextlib.suppress(ProcessLookupError):
+            self.usage = instance.measure()
+            cell.cpu_before = self.usage.cpu
+
+    def end(self, cell: Cell, instance: Instance) -> bool:
+        """Read the meters after ``cell``; whether the sandbox lives."""
+        try:
+            if instance.alive():
+                self._note(cell, instance.measure())
+                return True
+        except ProcessLookupError:
+            pass
+        return False
+
+    def between_cells(self) -> None:
+        """From now on cpu time counts against nobody's cell."""
+        self._cpu_at_end = self.usage.cpu
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            busy = self._box.cell is not None
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _BUSY_SECONDS if busy else _IDLE_SECONDS)
+            instance = self._box.instance
+            if instance is not None and instance.alive():
+                try:
+                    self._look(instance, self._box.cell)
+                except ProcessLookupError:
+                    continue  # it ended between two looks
+                except PermissionError:
+                    self._end_hidden(instance)
+                except Exception as exc:  # noqa: BLE001 - what can't be measured must not run
+                    self._box.fail(exc)
+
+    def _look(self, instance: Instance, cell: Cell | None) -> None:
+        """Measure once, and end what is over a limit. Raises ProcessLookupError when the sandbox has ended."""
+        limits = cell.limits if cell else self._box.limits
+        instance.exact_above(int(limits.memory * _EXACT_ABOVE))
+        usage = instance.measure()
+        self._note(cell, usage)
+        wall = time.monotonic() - cell.started if cell else None
+        # Between cells, threads and forged replies may go on computing: they have what one cell has.
+        cpu = usage.cpu - (cell.cpu_before if cell else self._cpu_at_end)
+        hit = limit_rules.exceeded(limits, usage, cpu=cpu, wall=wall)
+        if hit is None:
+            return
+        soft = hit.name in ("wall", "cpu")
+        if cell is None:
+            self.end_between_cells(hit)
+        elif cell.hit is None:
+            self.stop(cell, hit, soft=soft)
+        elif not soft:
+            in_background(instance.kill())  # within the time that another limit's interrupt was given
+
+    def _note(self, cell: Cell | None, usage: Usage) -> None:
+        self.usage = usage
+        self.peak_memory = max(self.peak_memory, usage.memory)
+        if cell is not None:
+            cell.peak_memory = max(cell.peak_memory, usage.memory)
+            cell.peak_processes = max(cell.peak_processes, usage.processes)
+
+    def stop(self, cell: Cell, hit: LimitHit, *, soft: bool) -> None:
+        """End the cell: time and output by an interrupt first, since the variables may be worth keeping."""
+        cell.hit = hit
+        instance = self._box.instance
+        if instance is None:
+            return
+        if soft:
+            instance.interrupt()
+            self._box.kill_later(cell, _LIMIT_GRACE)
+        else:
+            in_background(instance.kill())
+
+    def end_between_cells(self, hit: LimitHit) -> None:
+        self._box.notices.append(f"Between cells the sandbox went over its {hit.text}")
+        if self._box.instance is not None:
+            in_background(self._box.instance.kill())
+        self._box.trail.after(
+            events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed
+        )
+
+    def _end_hidden(self, instance: Instance) -> None:
+        """A process made itself unreadable (by running a program it may not read): its files can't be counted."""
+        hit = replace(
+            limit_rules.hit("disk", self._box.limits.disk, None),
+            text="limit on disk space: a process in the sandbox hid which files it holds open; they can't be counted. "
+            "To allow more: start only programs that may be read as well as run.",
+        )
+        cell = self._box.cell
+        if cell is not None and cell.hit is None:
+            cell.hit = hit
+        else:
+            self._box.notices.append(f"The sandbox was ended by its {hit.text}")
+        in_background(instance.kill())
