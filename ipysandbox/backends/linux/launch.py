@@ -13,7 +13,6 @@ import errno
 import json
 import os
 import resource
-import select
 import signal
 import socket
 import sys
@@ -22,6 +21,7 @@ from typing import Any, NoReturn
 
 from . import landlock, libc, rootfs, seccomp, selftest
 from .plan import Plan
+from .watch import Handover, Watch
 
 _ALL_NAMESPACES = (
     libc.CLONE_NEWUSER
@@ -57,11 +57,6 @@ class Report:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def others(self) -> list[tuple[int, int]]:
-        """Ranges of descriptors above the standard streams that are not this one."""
-        mine = self._sock.fileno()
-        return [(3, mine - 1), (mine + 1, 0x7FFFFFFF)]
-
     def close(self) -> None:
         self._sock.close()
 
@@ -75,6 +70,8 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
         stage = "session keyring"
         # Namespaces don't cover keyrings: leave the caller's behind.
         libc.syscall("keyctl", libc.KEYCTL_JOIN_SESSION_KEYRING, None)
+        # Refused calls are told by the host's process numbers, which only its own /proc knows; soon it is out of reach.
+        proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         as_root = os.geteuid() == 0
         stage = "user namespace"
         mapper = _Mapper(plan) if as_root else None
@@ -101,45 +98,36 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
             return 1
         stage = "process namespace"
         alive_r, alive_w = os.pipe()
+        mine, inits = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         init_pid = os.fork()  # the first child of a process that unshared pids is pid 1 of the new namespace
         if init_pid == 0:
             os.close(alive_w)
-            _init(plan, request, report, trees, program_fds, log_fd, alive_r, program)
+            os.close(proc)
+            mine.close()
+            _init(plan, request, report, Handover(inits), trees, program_fds, log_fd, alive_r, program)
         os.close(alive_r)
+        inits.close()
         report.send("init", pid=init_pid)  # said before init may say that it is ready
         os.write(alive_w, b"!")
     except OSError as exc:
         report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
         return 1
-    # What it held open belongs to init, but for the way to the supervisor.
-    for first, last in report.others():
-        libc.close_range(first, last)
-    _watch(init_pid, report)
+    # Its work is the sandbox's, and so is the time it takes.
+    os.sched_setaffinity(0, plan.cpus)
+    # What else it held open belongs to init.
+    _close_all_but(report.fileno(), mine.fileno(), proc)
+    Watch(init_pid, report, mine, proc).run()
     _, status = os.waitpid(init_pid, 0)
     return 0 if os.WIFEXITED(status) else 1
 
 
-def _watch(init_pid: int, report: Report) -> None:
-    """The monitor's life: cover what the supervisor names, until init ends.
-
-    It shares init's mounts and has kept its rights over them; no process inside can see or reach it.
-    """
-    pidfd = os.pidfd_open(init_pid)
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    poller.register(report, select.POLLIN)
-    buffer = b""
-    while True:
-        ready = {fd for fd, _ in poller.poll()}
-        if pidfd in ready:
-            return
-        data = report.receive()
-        if not data:
-            poller.unregister(report)
-        *lines, buffer = (buffer + data).split(b"\n")
-        for line in lines:
-            failed = [path for path in json.loads(line)["cover"] if not rootfs.cover_now(path)]
-            report.send("covered", failed=failed)
+def _close_all_but(*kept: int) -> None:
+    """Close every descriptor above the standard streams, however many there are."""
+    first = 3
+    for fd in sorted(kept):
+        libc.close_range(first, fd - 1)
+        first = fd + 1
+    libc.close_range(first)
 
 
 def _write_own_maps(plan: Plan) -> None:
@@ -234,6 +222,7 @@ def _init(
     plan: Plan,
     request: dict[str, Any],
     report: Report,
+    handover: Handover,
     trees: dict[str, int] | None,
     program_fds: list[int],
     log_fd: int,
@@ -265,18 +254,20 @@ def _init(
         # After the mounts: a Landlock domain may not mount. Before seccomp: opening the paths is ordinary work.
         landlock.restrict(_rules(plan), plan.landlock_abi)
         stage = "system calls"
-        filter_program = seccomp.program()
         for name, value in plan.rlimits.items():
             kind = getattr(resource, "RLIMIT_" + name)
             resource.setrlimit(kind, (value, value))
         # Its memory is not the program's to read, though the user is the same. The filter refuses this call.
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        seccomp.install(filter_program)
+        watched = _filter_calls(handover)
         stage = "self-test"
         failures = selftest.run(plan.absent, plan.project)
+        if watched and not handover.answered():
+            failures.append("refused system calls do not reach the audit trail")
         if failures:
             report.send("failed", stage=stage, errno=None, message="; ".join(failures))
             os._exit(1)
+        handover.close()
         stage = "program"
         visible_r, visible_w = os.pipe()
         child = os.fork()
@@ -291,11 +282,26 @@ def _init(
     except (OSError, ValueError) as exc:
         report.send("failed", stage=stage, errno=getattr(exc, "errno", None), message=str(exc))
         os._exit(1)
-    report.send("ready", [scratch])
+    report.send("ready", [scratch], watched=watched)
     os.close(scratch)
     for fd in (*program_fds, log_fd, visible_r, visible_w, 0, 1, 2):
         os.close(fd)
     _reap(child, report)
+
+
+def _filter_calls(handover: Handover) -> bool:
+    """Put the filter on; whether refused calls reach the monitor. Without that they fail all the same."""
+    try:
+        listener = seccomp.install(seccomp.program(), listener=True)
+    except OSError as exc:
+        if exc.errno != errno.EBUSY:  # the container around this one watches its calls already: only one can
+            raise
+        listener = seccomp.install(seccomp.program(notify=False))
+    if listener is None:
+        return False
+    # Nothing that is refused may be tried before this: it would wait for ever.
+    handover.give(listener)
+    return True
 
 
 def _rules(plan: Plan) -> list[landlock.Rule]:

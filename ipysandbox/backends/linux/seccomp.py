@@ -1,8 +1,13 @@
 """The system-call filter: an allow-list by name, compiled to classic BPF for x86-64 and aarch64.
 
-Three answers: *allowed*; *refused* with an error a program can handle (a name on ``REFUSED``, or arguments that a rule
-forbids); *unknown*, answered with ENOSYS so that libraries fall back as on an older kernel. A call made through another
-architecture's table (32-bit, x32) kills the process: no honest program of ours makes one.
+Three answers: *allowed*; *refused* with an error a program can handle (a name on ``REFUSED`` or ``REFUSED_QUIETLY``,
+or arguments that a rule forbids); *unknown*, answered with ENOSYS so that libraries fall back as on an older kernel. A
+call made through another architecture's table (32-bit, x32) kills the process: no honest program of ours makes one.
+
+Refused calls wait for an answer of the sandbox's monitor (user notification, see notify.py), so that the audit trail
+can name them. The filter itself never lets one of them through: whatever becomes of the monitor, such a call waits, or
+fails with ENOSYS. That holds only while nobody inside can be a monitor too: the latest listener's answer counts, and
+could be "go on" (seccomp_unotify(2)), so a filter with a listener is refused in here.
 
 The list was written from the x86-64 and generic tables with the question "what does research code need?", and compared
 with the default profiles of container engines; what those allow and this refuses is commented.
@@ -13,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import platform
 import socket
 import struct
@@ -26,7 +32,11 @@ _X32_BIT = 0x40000000
 
 _RET_KILL_PROCESS = 0x80000000
 _RET_ERRNO = 0x00050000
+_RET_USER_NOTIF = 0x7FC00000
 _RET_ALLOW = 0x7FFF0000
+
+# linux/seccomp.h
+_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
 
 # linux/bpf_common.h
 _LD_ABS, _JEQ, _JGE, _JSET, _RET, _AND, _JA = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54, 0x05
@@ -35,7 +45,7 @@ _NR_OFFSET, _ARCH_OFFSET = 0, 4
 ALLOWED = frozenset(
     """
     accept accept4 access alarm arch_prctl bind brk cachestat capget chdir chown clock_getres clock_gettime
-    clock_nanosleep close close_range connect copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
+    clock_nanosleep close close_range copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
     epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve execveat exit
     exit_group faccessat faccessat2 fadvise64 fchdir fchown fchownat  fdatasync fgetxattr flistxattr
     flock fork fremovexattr fsetxattr fstat fstatfs fsync ftruncate futex futex_wait futex_waitv futex_wake
@@ -51,7 +61,7 @@ ALLOWED = frozenset(
     renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo
     rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
     sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setparam
-    sched_setscheduler sched_yield seccomp select semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto
+    sched_setscheduler sched_yield select semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto
     set_robust_list set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid
     setresgid setresuid setreuid setrlimit setsid setsockopt setuid setxattr setxattrat shutdown sigaltstack
     signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee
@@ -63,19 +73,26 @@ ALLOWED = frozenset(
 # chmod, chown, utime and xattr calls are open because the mounts decide what they can reach; without mounts they are
 # not.
 
-#: Refused with EPERM: known, and deliberately not for code in a sandbox.
+#: Refused with EPERM, and told to the trail: no library makes one of these by itself, or if so, it is worth knowing.
 REFUSED = frozenset(
     """
     acct add_key adjtimex bpf capset chroot clock_adjtime clock_settime delete_module fanotify_init fanotify_mark
-    file_getattr file_setattr finit_module fsconfig fsmount fsopen fspick get_mempolicy init_module ioperm iopl
-    ioprio_set io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit io_uring_enter io_uring_register
-    io_uring_setup kcmp kexec_file_load kexec_load keyctl listmount lookup_dcookie lsm_get_self_attr lsm_list_modules
-    lsm_set_self_attr mbind migrate_pages modify_ldt mount mount_setattr move_mount move_pages mq_getsetattr mq_notify
-    mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd name_to_handle_at nfsservctl
-    open_by_handle_at open_tree open_tree_attr perf_event_open pidfd_getfd pivot_root process_madvise process_vm_readv
-    process_vm_writev ptrace quotactl quotactl_fd reboot remap_file_pages request_key sched_setaffinity sched_setattr
-    set_mempolicy set_mempolicy_home_node setdomainname sethostname setns settimeofday shmat shmctl shmdt shmget
-    statmount swapoff swapon sysfs syslog umount2 unshare userfaultfd ustat vhangup
+    finit_module fsconfig fsmount fsopen fspick init_module ioperm iopl io_uring_enter io_uring_register io_uring_setup
+    kcmp kexec_file_load kexec_load keyctl lookup_dcookie lsm_set_self_attr modify_ldt mount mount_setattr move_mount
+    name_to_handle_at nfsservctl open_by_handle_at open_tree open_tree_attr perf_event_open pidfd_getfd pivot_root
+    process_madvise process_vm_readv process_vm_writev ptrace quotactl quotactl_fd reboot request_key setdomainname
+    sethostname setns settimeofday swapoff swapon syslog umount2 unshare userfaultfd vhangup
+    """.split()
+)
+
+#: Refused with EPERM and not told: libraries try these as a matter of course (memory and processor placement, older
+#: ways to share memory, facts about mounts), and none of them reaches anything outside.
+REFUSED_QUIETLY = frozenset(
+    """
+    file_getattr file_setattr get_mempolicy io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
+    ioprio_set listmount lsm_get_self_attr lsm_list_modules mbind migrate_pages move_pages mq_getsetattr mq_notify
+    mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd remap_file_pages sched_setaffinity
+    sched_setattr set_mempolicy set_mempolicy_home_node shmat shmctl shmdt shmget statmount sysfs ustat
     """.split()
 )
 # shm*, msg* and mq_*: memory that no mount bounds and no process owns; POSIX shared memory lives on the sized /dev/shm.
@@ -83,18 +100,31 @@ REFUSED = frozenset(
 
 #: Answered as if the kernel were older; a program then takes its other way.
 #: clone3 and openat2 keep flags in memory, where a filter can't look; memfd pages belong to no mount and no process.
+#: uprobe and uretprobe are made by the kernel's own trampolines, for which it leaves the filter out (Linux 6.14).
 #: The rest never had, or no longer has, an implementation.
 ENOSYS = frozenset(
     """
     clone3 openat2 memfd_create memfd_secret
     _sysctl afs_syscall create_module get_kernel_syms get_thread_area getpmsg putpmsg query_module security
-    set_thread_area tuxcall uselib vserver
+    set_thread_area tuxcall uprobe uretprobe uselib vserver
     """.split()
 )
 
 #: Answered as by a file system that lacks it: a gigabyte is reserved in microseconds, faster than any watch over a
 #: plain folder can see. posix_fallocate(3) then writes instead.
 UNSUPPORTED = frozenset(("fallocate",))
+
+#: Let through by the monitor, which notes where to: the network namespace is what closes the network.
+SEEN = frozenset(("connect",))
+
+# What is different where no namespaces are (``confined``). Names in these tables are also in those above, whose answer
+# they replace.
+#: Refused there, because no mount and no namespace bounds what the call reaches.
+CONFINED_REFUSED: frozenset[str] = frozenset()
+#: Done by the monitor on the caller's behalf, inside allowed paths; there is no such sandbox without notification.
+CONFINED_EMULATED: frozenset[str] = frozenset()
+#: Socket families that are left there.
+CONFINED_FAMILIES = (socket.AF_UNIX,)
 
 # Linux 6.x: socket families and what an unprivileged program has from them.
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
@@ -123,105 +153,140 @@ def _ret_errno(number: int) -> _Insn:
 
 _ALLOW = _stmt(_RET, _RET_ALLOW)
 _DENY = _ret_errno(errno.EPERM)
+_NOTIFY = _stmt(_RET, _RET_USER_NOTIF)
 
 
 def _low(arg: int) -> _Insn:
-    """Load the low half of an argument (both architectures are little-endian)."""
+    """Load the low half of an argument (both architectures are little-endian).
+
+    The kernel looks at no more of any argument that a rule here decides by: what stands above can hide nothing.
+    """
     return _stmt(_LD_ABS, 16 + 8 * arg)
 
 
-def _deny_if_set(arg: int, bits: int) -> list[_Insn]:
-    return [_low(arg), (_JSET, 0, 1, bits), _DENY, _ALLOW]
+def _deny_if_set(arg: int, bits: int, deny: _Insn) -> list[_Insn]:
+    return [_low(arg), (_JSET, 0, 1, bits), deny, _ALLOW]
 
 
-def _deny_values(arg: int, values: Iterable[int], answer: _Insn = _DENY) -> list[_Insn]:
+def _deny_values(arg: int, values: Iterable[int], deny: _Insn) -> list[_Insn]:
     block = [_low(arg)]
     for value in values:
-        block += [(_JEQ, 0, 1, value), answer]
+        block += [(_JEQ, 0, 1, value), deny]
     return [*block, _ALLOW]
 
 
-def _only_values(arg: int, values: Iterable[int], answer: _Insn = _DENY) -> list[_Insn]:
+def _only_values(arg: int, values: Iterable[int], deny: _Insn) -> list[_Insn]:
     block = [_low(arg)]
     for value in values:
         block += [(_JEQ, 0, 1, value), _ALLOW]
-    return [*block, answer]
+    return [*block, deny]
 
 
-def _deny_setid_create(flags: int, mode: int) -> list[_Insn]:
+def _deny_setid_create(flags: int, mode: int, deny: _Insn) -> list[_Insn]:
     """Mode bits count only when the flags create a file; otherwise the register holds anything."""
     return [
         _low(flags),
         (_JSET, 1, 0, _O_CREAT | _O_TMPFILE_BIT),
         _ALLOW,
-        *_deny_if_set(mode, _S_ISUID_S_ISGID),
+        *_deny_if_set(mode, _S_ISUID_S_ISGID, deny),
     ]
 
 
-def _deny_mknod(mode: int) -> list[_Insn]:
+def _deny_mknod(mode: int, deny: _Insn) -> list[_Insn]:
     """No device node (an overlay whiteout is one, and could un-hide a file) and no set-id file."""
     return [
         _low(mode),
         (_JSET, 0, 1, _S_ISUID_S_ISGID),
-        _DENY,
+        deny,
         _stmt(_AND, _S_IFMT),
         (_JEQ, 1, 0, _S_IFCHR),
         (_JEQ, 0, 1, _S_IFBLK),
-        _DENY,
+        deny,
         _ALLOW,
     ]
 
 
-def _prctl_rule() -> list[_Insn]:
+def _prctl_rule(deny: _Insn) -> list[_Insn]:
     """No PR_SET_MM, and no hiding from the supervisor's meters by being not dumpable."""
     return [
         _low(0),
         (_JEQ, 0, 1, _PR_SET_MM),
-        _DENY,
+        deny,
         (_JEQ, 1, 0, libc.PR_SET_DUMPABLE),
         _ALLOW,
         _low(1),
         (_JEQ, 0, 1, 0),
-        _DENY,
+        deny,
         _ALLOW,
     ]
 
 
-def _socket_rule() -> list[_Insn]:
-    no_family = _ret_errno(errno.EAFNOSUPPORT)
+def _socket_rule(families: Iterable[int], deny: _Insn) -> list[_Insn]:
     block: list[_Insn] = [_low(0)]
-    for family in _FAMILIES:
+    for family in families:
         block += [(_JEQ, 0, 1, family), _ALLOW]
-    block += [(_JEQ, 1, 0, _AF_NETLINK), no_family, _low(2), (_JEQ, 0, 1, _NETLINK_ROUTE), _ALLOW, no_family]
+    if socket.AF_INET not in families:
+        return [*block, deny]
+    block += [(_JEQ, 1, 0, _AF_NETLINK), deny, _low(2), (_JEQ, 0, 1, _NETLINK_ROUTE), _ALLOW, deny]
     return block
 
 
-def rules() -> dict[str, list[_Insn]]:
+def refusal(name: str) -> int:
+    """The errno with which a refused call fails."""
+    return errno.EAFNOSUPPORT if name == "socket" else errno.EPERM
+
+
+def rules(*, confined: bool = False, notify: bool = True) -> dict[str, list[_Insn]]:
     """Calls whose arguments decide; each block ends in an answer on every way through it."""
+    deny = _NOTIFY if notify else _DENY
+    no_family = _NOTIFY if notify else _ret_errno(refusal("socket"))
+    ids = _S_ISUID_S_ISGID
     return {
-        "clone": _deny_if_set(0, _CLONE_NEW & ~0x80),  # 0x80 is CLONE_NEWTIME only in clone3, a signal bit here
-        "socket": _socket_rule(),
-        # Keystrokes pushed into a terminal; the kernel looks at 32 bits of the command, so does this.
-        "ioctl": _deny_values(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_FS_IOC_SETFLAGS)),
-        "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY)),
-        "prctl": _prctl_rule(),
-        "personality": _only_values(0, _ADDR_NO_RANDOMIZE_ALLOWED),
-        "chmod": _deny_if_set(1, _S_ISUID_S_ISGID),
-        "fchmod": _deny_if_set(1, _S_ISUID_S_ISGID),
-        "fchmodat": _deny_if_set(2, _S_ISUID_S_ISGID),
-        "fchmodat2": _deny_if_set(2, _S_ISUID_S_ISGID),
-        "creat": _deny_if_set(1, _S_ISUID_S_ISGID),
-        "mkdir": _deny_if_set(1, _S_ISUID_S_ISGID),
-        "mkdirat": _deny_if_set(2, _S_ISUID_S_ISGID),
-        "open": _deny_setid_create(1, 2),
-        "openat": _deny_setid_create(2, 3),
-        "mknod": _deny_mknod(1),
-        "mknodat": _deny_mknod(2),
+        # 0x80 is CLONE_NEWTIME only in clone3, a signal bit here
+        "clone": _deny_if_set(0, _CLONE_NEW & ~0x80, deny),
+        "socket": _socket_rule(CONFINED_FAMILIES if confined else _FAMILIES, no_family),
+        # TIOCSTI, TIOCLINUX: keystrokes pushed into a terminal
+        "ioctl": _deny_values(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_FS_IOC_SETFLAGS), deny),
+        "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY), deny),
+        "prctl": _prctl_rule(deny),
+        "seccomp": _deny_if_set(1, _NEW_LISTENER, deny),
+        "personality": _only_values(0, _ADDR_NO_RANDOMIZE_ALLOWED, deny),
+        "chmod": _deny_if_set(1, ids, deny),
+        "fchmod": _deny_if_set(1, ids, deny),
+        "fchmodat": _deny_if_set(2, ids, deny),
+        "fchmodat2": _deny_if_set(2, ids, deny),
+        "creat": _deny_if_set(1, ids, deny),
+        "mkdir": _deny_if_set(1, ids, deny),
+        "mkdirat": _deny_if_set(2, ids, deny),
+        "open": _deny_setid_create(1, 2, deny),
+        "openat": _deny_setid_create(2, 3, deny),
+        "mknod": _deny_mknod(1, deny),
+        "mknodat": _deny_mknod(2, deny),
     }
 
 
-def program(machine: str | None = None) -> bytes:
-    """The filter for ``machine`` as an array of ``struct sock_filter``."""
+def _answers(confined: bool, notify: bool) -> list[tuple[frozenset[str], _Insn]]:
+    """One answer each for the calls whose name alone decides."""
+    refused, seen = (_NOTIFY, _NOTIFY) if notify else (_DENY, _ALLOW)
+    changed = CONFINED_REFUSED | CONFINED_EMULATED if confined else frozenset()
+    tables = [
+        (ALLOWED, _ALLOW),
+        (SEEN, seen),
+        (REFUSED, refused),
+        (REFUSED_QUIETLY, _DENY),
+        (ENOSYS, _ret_errno(errno.ENOSYS)),
+        (UNSUPPORTED, _ret_errno(errno.EOPNOTSUPP)),
+    ]
+    return [(names - changed, answer) for names, answer in tables] + [(changed, refused)]
+
+
+@functools.cache
+def program(machine: str | None = None, *, confined: bool = False, notify: bool = True) -> bytes:
+    """The filter for ``machine`` as an array of ``struct sock_filter``.
+
+    :param confined: for a sandbox without namespaces, where the filter has more to refuse.
+    :param notify: refused calls wait for a listener; without, they fail at once and nobody hears of them.
+    """
     machine = machine or platform.machine()
     numbers = syscalls.numbers(machine)
     if not numbers:
@@ -234,17 +299,12 @@ def program(machine: str | None = None) -> bytes:
     ]
     if machine == "x86_64":
         out += [(_JGE, 0, 1, _X32_BIT), _stmt(_RET, _RET_KILL_PROCESS)]
-    for name, block in sorted(rules().items()):
-        if name in numbers:
+    changed = CONFINED_REFUSED | CONFINED_EMULATED if confined else frozenset()
+    for name, block in sorted(rules(confined=confined, notify=notify).items()):
+        if name in numbers and name not in changed:
             # A conditional jump reaches 255 instructions; blocks are far shorter.
             out += [(_JEQ, 0, len(block), numbers[name]), *block]
-    by_answer = (
-        (ALLOWED, _ALLOW),
-        (REFUSED, _DENY),
-        (ENOSYS, _ret_errno(errno.ENOSYS)),
-        (UNSUPPORTED, _ret_errno(errno.EOPNOTSUPP)),
-    )
-    for names, answer in by_answer:
+    for names, answer in _answers(confined, notify):
         for start, end in _ranges(numbers[n] for n in names if n in numbers):
             if start == end:
                 out += [(_JEQ, 0, 1, start), answer]
@@ -270,8 +330,21 @@ class _SockFprog(ctypes.Structure):
     _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
 
-def install(filter_program: bytes) -> None:
-    """Put the filter on this thread for good; children inherit it. Needs no_new_privs."""
+def install(filter_program: bytes, *, listener: bool = False) -> int | None:
+    """Put the filter on this thread for good; children inherit it. Needs no_new_privs.
+
+    :returns: with ``listener``, the descriptor at which calls wait for an answer (close-on-exec).
+    :raises OSError: EBUSY where a filter with a listener holds this process already (some container engines).
+    """
     buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
     fprog = _SockFprog(len(filter_program) // 8, ctypes.addressof(buffer))
-    libc.syscall("seccomp", 1, 0, fprog)  # SECCOMP_SET_MODE_FILTER
+    if not listener:
+        libc.syscall("seccomp", _SET_MODE_FILTER, 0, fprog)
+        return None
+    try:
+        # Once the monitor has a call in hand, no signal but a deadly one takes it back (kernel 5.19).
+        return libc.syscall("seccomp", _SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE, fprog)
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:
+            raise
+        return libc.syscall("seccomp", _SET_MODE_FILTER, _NEW_LISTENER, fprog)

@@ -1,7 +1,7 @@
 """System call numbers by name for x86-64 and aarch64.
 
 Source: the Linux 6.1 user-space headers (asm/unistd_64.h, asm-generic/unistd.h); from 451 on the two tables are one,
-taken from Linux 6.16's scripts/syscall.tbl. A name that an architecture lacks is absent from its column (None).
+taken from Linux 6.18's scripts/syscall.tbl (uprobe and uretprobe from its x86 table). A name that an architecture lacks is absent from its column (None).
 """
 
 from __future__ import annotations
@@ -377,6 +377,8 @@ TABLE: dict[str, tuple[int | None, int | None]] = {
     "unlink": (87, None),
     "unlinkat": (263, 35),
     "unshare": (272, 97),
+    "uprobe": (336, None),
+    "uretprobe": (335, None),
     "uselib": (134, None),
     "userfaultfd": (323, 282),
     "ustat": (136, None),

@@ -20,7 +20,7 @@ import struct
 import sys
 from typing import Any
 
-from . import launch, libc
+from . import launch, libc, seccomp
 
 _KERNEL_MODULE = "ipysandbox.guest.kernel"
 #: What it would load at its start, in every child; a Python that lacks one does without, as everywhere.
@@ -49,6 +49,7 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     pending = list(preload)
+    seccomp.program()  # compiled once, for all children
     gc.collect()
     gc.freeze()  # the collector then leaves the shared pages alone in every child
     _send(control, {"event": "ready", "pid": os.getpid()})
