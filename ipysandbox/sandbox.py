@@ -15,6 +15,7 @@ from typing import Any
 
 import zmq
 
+from . import hints
 from .backends.base import Change
 from .errors import NotAvailable, SandboxDied, SandboxError, ValueRefused
 from .output import values as transfer
@@ -263,7 +264,7 @@ class Sandbox:
             lines = tuple(str(line) for line in content.get("traceback") or ())
             error = RunError(str(content.get("ename")), str(content.get("evalue")), lines)
         limit = LimitHit(**outcome["limit"]) if outcome.get("limit") else None
-        notices = (*self.notices, *outcome.get("notices", ()))
+        notices = (*self.notices, *outcome.get("notices", ()), *self._hints(outcome.get("status"), error))
         self.notices = ()
         count = collector.execution_count
         return RunResult(
@@ -282,6 +283,15 @@ class Sandbox:
             changes_total=int(outcome.get("changes_total", 0)),
             _value=self._value_later(count) if want_value and count is not None else _no_value,
         )
+
+    def _hints(self, status: object, error: RunError | None) -> tuple[str, ...]:
+        """What an error has to do with the sandbox, if anything: at most one line."""
+        if status != "error" or error is None or not hints.may_apply(error.ename, error.evalue):
+            return ()
+        with contextlib.suppress(SandboxError):  # it is gone, and so is the question
+            line = hints.hint(error.ename, error.evalue, self.policy())
+            return (line,) if line else ()
+        return ()
 
     def _value_later(self, count: int) -> Callable[[], Any]:
         """Fetch a small value now, since the sandbox may be closed when somebody asks; remember a refusal for then."""
