@@ -24,7 +24,7 @@ from .sandbox import RunResult, Sandbox
 #: What a name's first cell gets where it says nothing.
 _FIRST = {"policy": "default", "memory": None, "backend": "linux"}
 _CELL = cell_parser()
-_LINE = line_parser(magics_line.ACTIONS)
+_LINE = line_parser(magics_line.ACTIONS, magics_line.MISSING)
 
 
 @dataclass

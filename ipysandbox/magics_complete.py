@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import TryNext
 
-from .magics_line import ACTIONS
+from .magics_line import ACTIONS, MISSING
 from .magics_options import DEFAULT_NAME, cell_parser
 from .policy.profiles import PROFILES
 
@@ -69,4 +69,6 @@ def _values(magics: SandboxMagics, option: Sequence[str], symbol: str) -> Iterab
 
 
 def _line(magics: SandboxMagics, words: list[str], _symbol: str) -> Iterable[str]:
-    return ACTIONS if not words else magics.held if len(words) == 1 else ()
+    return (
+        [action for action in ACTIONS if action not in MISSING] if not words else magics.held if len(words) == 1 else ()
+    )

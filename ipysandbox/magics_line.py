@@ -59,7 +59,9 @@ def _stop(magics: SandboxMagics, name: str | None) -> None:
 
 
 def _interrupt(magics: SandboxMagics, name: str | None) -> None:
-    held(magics, name).box.interrupt()
+    one = held(magics, name)
+    one.box.interrupt()
+    print(f"Asked the sandbox '{one.box.name}' to interrupt its cell.")
 
 
 def _policy(magics: SandboxMagics, name: str | None) -> None:
@@ -100,6 +102,8 @@ def _missing(action: str) -> Callable[[SandboxMagics, str | None], None]:
     return refuse
 
 
+#: Names that are kept for later versions.
+MISSING = ("commit", "discard", "dashboard")
 _DO: dict[str, Callable[[SandboxMagics, str | None], None]] = {
     "status": _status,
     "restart": _restart,
@@ -110,6 +114,6 @@ _DO: dict[str, Callable[[SandboxMagics, str | None], None]] = {
     "diff": _diff,
     "audit": _audit,
     "doctor": _doctor,
-    **{action: _missing(action) for action in ("commit", "discard", "dashboard")},
+    **{action: _missing(action) for action in MISSING},
 }
 ACTIONS = tuple(_DO)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from .arguments import Suggesting
 from .policy.units import BadValue, parse_duration, parse_size
 
 DEFAULT_NAME = "main"
@@ -31,6 +32,12 @@ def _checked(text: str, parse: Callable[[object], float]) -> str:
         parse(text)
     except BadValue as exc:
         raise argparse.ArgumentTypeError(f"{exc.message}: {exc.hint}" if exc.hint else exc.message) from None
+    return text
+
+
+def _sandbox(text: str) -> str:
+    if "," in text:  # a piece of a list with blanks in it
+        raise argparse.ArgumentTypeError(f"{text!r}: variables are listed without spaces, as in -i a,b")
     return text
 
 
@@ -63,9 +70,12 @@ def helped(*parsers: argparse.ArgumentParser) -> Callable[[_F], _F]:
     return decorate
 
 
-def _parser(description: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = MagicArgumentParser("sandbox", description=description)  # type: ignore[no-untyped-call]
-    return parser
+class _Parser(Suggesting, MagicArgumentParser):
+    """Its errors are IPython's UsageError."""
+
+
+def _parser(description: str) -> _Parser:
+    return _Parser("sandbox", description=description)  # type: ignore[no-untyped-call]
 
 
 def cell_parser() -> argparse.ArgumentParser:
@@ -79,6 +89,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add(
         "name",
         nargs="?",
+        type=_sandbox,
         default=DEFAULT_NAME,
         metavar="NAME",
         help="which sandbox: variables stay in it between cells (default: main)",
@@ -101,7 +112,7 @@ def cell_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def line_parser(actions: Sequence[str]) -> argparse.ArgumentParser:
+def line_parser(actions: Sequence[str], missing: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = _parser(
         "Look after the sandboxes of this notebook.\n\n"
         "status      what runs, what it uses, its limits\n"
@@ -116,6 +127,7 @@ def line_parser(actions: Sequence[str]) -> argparse.ArgumentParser:
         "commit, discard and dashboard are not available in this version."
     )
     parser.usage = "sandbox [ACTION] [NAME]"
+    parser.unavailable = frozenset(missing)
     parser.add_argument(
         "action", nargs="?", default="status", choices=actions, metavar="ACTION", help="default: status"
     )

@@ -9,14 +9,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ipysandbox.arguments import Suggesting
+
 _MISSING = "not available in this version"
 _PROJECTS = "a policy file; by default the one that speaks about this folder"
 
 
-def build() -> argparse.ArgumentParser:
+def build() -> Suggesting:
     # Jupyter runs `jupyter-sandbox` for `jupyter sandbox`.
     prog = "jupyter sandbox" if os.path.basename(sys.argv[0]).startswith("jupyter") else "ipysandbox"
-    parser = argparse.ArgumentParser(
+    parser = Suggesting(
         prog, description="Runs Python code where it can't hurt.", allow_abbrev=False, formatter_class=_Help
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
@@ -26,6 +28,7 @@ def build() -> argparse.ArgumentParser:
     _look(commands)
     _audit(commands)
     _policy(commands)
+    parser.unavailable = frozenset({"kernelspec"})
     kernelspec = commands.add_parser("kernelspec", help=_MISSING, allow_abbrev=False)
     kernelspec.add_argument("action", choices=["install"])
     kernelspec.set_defaults(do=_later("missing", "kernelspec"))
@@ -116,7 +119,8 @@ def _audit(commands: Any) -> None:
         one.add_argument("--since", metavar="T", help="ISO date or time, or an age such as 2h")
         one.add_argument("--json", action="store_true", help="one JSON object a line")
         one.set_defaults(do=_later("audit", name))
-    for name in ("verify", "export"):
+    parser.unavailable = frozenset({"verify", "export"})
+    for name in sorted(parser.unavailable):
         missing = actions.add_parser(name, help=_MISSING, allow_abbrev=False)
         missing.set_defaults(do=_later("missing", f"audit_{name}"))
 

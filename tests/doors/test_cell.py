@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from .conftest import Notebook
 
 
@@ -153,6 +155,21 @@ def test_an_empty_cell_is_told_apart(notebook: Notebook) -> None:
     ran = notebook.run("%%sandbox empty\n   \n")
     assert ran.ename == "UsageError"
     assert "the cell is empty" in ran.stderr + ran.error
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("%%sandbox --tiemout 3s\n1", "did you mean --timeout?"),
+        ("%sandbox stauts", "did you mean status?"),
+        ("%sandbox commmit", "choose from status, restart, stop, interrupt, policy, check, diff, audit, doctor)"),
+        ("%%sandbox -i df , L\n1", "without spaces, as in -i a,b"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(notebook: Notebook, line: str, answer: str) -> None:
+    ran = notebook.run(line)
+    assert ran.ename == "UsageError"
+    assert answer in ran.stderr + ran.error
 
 
 def test_an_odd_name_is_refused(notebook: Notebook) -> None:

@@ -136,7 +136,22 @@ def test_help_and_usage_errors_are_plain(cli: Cli) -> None:
     assert "exit status" in cli("run", "--help").stdout
     assert cli("--version").stdout.startswith("ipysandbox ")
     assert cli().returncode == 2
-    assert "invalid choice" in cli("rnu").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("rnu",), "invalid choice: 'rnu' (did you mean run?)"),
+        (("kernelspc",), "(choose from run, check, doctor, ps, kill, audit, policy)"),
+        (("audit", "verfy"), "(choose from tail, query)"),
+        (("policy", "lnt"), "(did you mean lint?)"),
+        (("run", "--tiemout", "3", "cell.py"), "unrecognized arguments: --tiemout (did you mean --timeout?)"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(cli: Cli, words: tuple[str, ...], answer: str) -> None:
+    done = cli(*words)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"{answer}\n")
 
 
 def test_output_survives_a_terminal_without_unicode(cli: Cli) -> None:

@@ -39,7 +39,7 @@ def test_an_object_of_the_notebook_that_can_not_cross_runs_nothing(notebook: Not
     assert ran.stdout == ""
 
 
-@pytest.mark.parametrize("names", ["a.b", "a, b"])
+@pytest.mark.parametrize("names", ["a.b", "a, b", "a , b", "a ,b"])
 def test_what_is_no_name_is_a_usage_error(notebook: Notebook, names: str) -> None:
     ran = notebook.run(f"%%sandbox v -i {names}\n1")
     assert ran.ename == "UsageError"
