@@ -61,10 +61,28 @@ def changes_line(changes: Sequence[Change], total: int) -> str:
     """One line about files that differ; empty when none does. Names are the code's own choice, so they are escaped."""
     if not total:
         return ""
-    listed = ", ".join(one_line(change.path, 80) for change in changes[:_LISTED])
-    more = f" and {total - _LISTED} more" if total > _LISTED else ""
-    files = "1 file of the project differs" if total == 1 else f"{total} files of the project differ"
-    return f"{files} in the sandbox (dropped at its end): {listed}{more}"
+    folders = sum(change.path.endswith("/") for change in changes)
+    if len(changes) < total:
+        what, differ = f"{total} files and folders", "differ"
+    else:
+        parts = [_counted(total - folders, "file"), _counted(folders, "folder")]
+        what, differ = " and ".join(part for part in parts if part), "differs" if total == 1 else "differ"
+    listed = _some([change.path for change in changes], total)
+    return f"{what} of the project {differ} in the sandbox (dropped at its end): {listed}"
+
+
+def written_line(written: Sequence[str], total: int) -> str:
+    """One line about what was written and stays; empty when nothing was."""
+    return f"written: {_some(written, total)}" if total else ""
+
+
+def _counted(count: int, what: str) -> str:
+    return "" if not count else f"1 {what}" if count == 1 else f"{count} {what}s"
+
+
+def _some(names: Sequence[str], total: int) -> str:
+    listed = ", ".join(one_line(name, 80) for name in names[:_LISTED])
+    return listed + (f" and {total - _LISTED} more" if total > _LISTED else "")
 
 
 def one_line(text: str, most: int = 200) -> str:

@@ -71,7 +71,9 @@ class RunResult:
     ``status`` is ``ok``, ``error`` (the code raised), ``refused`` (by the check, nothing ran), ``limit``,
     ``interrupted`` or ``died``. ``outputs`` are nbformat output dicts. ``usage`` holds ``wall`` and ``cpu`` in seconds,
     ``memory_peak``, ``disk`` and ``output`` in bytes, ``processes_peak`` and ``files`` as counts. ``state_kept`` tells
-    whether the sandbox's variables are still there. ``changes`` lists the project's files as they differ inside.
+    whether the sandbox's variables are still there. ``changes`` lists the project's files as they differ inside;
+    ``written`` names files in ``files.write`` that the sandbox has written since its start, and that stay. Of both the
+    first 200 are given, and ``…_total`` counts all.
     """
 
     status: str
@@ -87,6 +89,8 @@ class RunResult:
     execution_count: int | None
     changes: tuple[Change, ...]
     changes_total: int
+    written: tuple[str, ...]
+    written_total: int
     _value: Callable[[], Any] = field(repr=False, compare=False)
 
     @property
@@ -281,6 +285,8 @@ class Sandbox:
             execution_count=content.get("execution_count"),
             changes=tuple(Change(**row) for row in outcome.get("changes", ())),
             changes_total=int(outcome.get("changes_total", 0)),
+            written=tuple(outcome.get("written", ())),
+            written_total=int(outcome.get("written_total", 0)),
             _value=self._value_later(count) if want_value and count is not None else _no_value,
         )
 
@@ -413,6 +419,8 @@ def _died(collector: OutputCollector, text: str) -> RunResult:
         execution_count=None,
         changes=(),
         changes_total=0,
+        written=(),
+        written_total=0,
         _value=_no_value,
     )
 
@@ -540,6 +548,8 @@ class _Connection:
             return False
         if message.type == "status":
             return message.content.get("execution_state") == "idle"
+        if message.type == "execute_input":
+            return False
         collector.add(message.type, message.content)
         if on_output is not None:
             on_output(message.type, message.content)

@@ -90,6 +90,11 @@ class Instance(ABC):
         pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread."""
 
     @abstractmethod
+    def written(self) -> tuple[list[str], int]:
+        """Files in writable paths that were written since the start, as the last ``sweep`` met them: some of them,
+        relative to the project where they lie in it, and how many there are."""
+
+    @abstractmethod
     def changes(self) -> list[Change]:
         """Files of the project that differ inside, bounded in number."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ipysandbox.check.report import Finding, Report
-from ipysandbox.display import changes_line, failure, one_line, without_colours
+from ipysandbox.display import changes_line, failure, one_line, without_colours, written_line
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
 from ipysandbox.policy import find_project
 from ipysandbox.sandbox import RunResult, Sandbox, Script
@@ -115,8 +115,9 @@ def _tell(result: RunResult, args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_as_json(result, code)), flush=True)
     if not args.quiet:
+        written = written_line(result.written, result.written_total)
         changes = changes_line(result.changes, result.changes_total)
-        for note in (*result.notices, *([changes] if changes else [])):
+        for note in filter(None, (*result.notices, written, changes)):
             _say(one_line(note, 1000))
     if error is not None:
         _say_error(result, error, args.file)
@@ -153,6 +154,8 @@ def _as_json(result: RunResult, code: int) -> dict[str, Any]:
         "notices": list(result.notices),
         "changes": [dataclasses.asdict(change) for change in result.changes],
         "changes_total": result.changes_total,
+        "written": list(result.written),
+        "written_total": result.written_total,
     }
 
 

@@ -228,6 +228,7 @@ class Cells:
                 shown = {k: content[k] for k in ("ename", "evalue", "traceback")}
                 await self._box.relay.publish("error", shown, request)
         changes, total = self._box.recent_changes()
+        written, written_total = self._box.recently_written()
         outcome = {
             "status": status,
             "number": self._count,
@@ -238,6 +239,8 @@ class Cells:
             "state_kept": alive,
             "changes": [asdict(replace(change, path=clean_text(change.path))) for change in changes],
             "changes_total": total,
+            "written": [clean_text(path) for path in written],
+            "written_total": written_total,
         }
         self.last = {k: outcome[k] for k in ("status", "number", "limit", "usage")}
         self._box.trail.after(events.CELL_RESULT, number=self._count, status=status, usage=outcome["usage"])

@@ -76,6 +76,7 @@ class Managed:
         self._outputs = OutputBudget(self)
         self._made_folders = [path for path in effective.write if not path.exists()]
         self._changes: list[Change] = []
+        self._written: tuple[list[str], int] = [], 0
 
     @property
     def cell(self) -> Cell | None:
@@ -246,6 +247,7 @@ class Managed:
         """Note what differs in the project, and disarm what was left in writable folders."""
         self._changes = instance.changes()
         removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
+        self._written = instance.written()
         if removed:
             shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
             self.notices.append(f"Disarmed in writable folders: {shown}.")
@@ -254,6 +256,10 @@ class Managed:
     def recent_changes(self) -> tuple[list[Change], int]:
         """Some of those noted last, and how many there are; their paths are hostile text."""
         return self._changes[:_SHOWN_CHANGES], len(self._changes)
+
+    def recently_written(self) -> tuple[list[str], int]:
+        """Some of the files in writable folders that the sandbox wrote, and how many there are; hostile text too."""
+        return self._written[0][:_SHOWN_CHANGES], self._written[1]
 
     # -- for people and programs
 

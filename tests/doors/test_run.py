@@ -187,9 +187,28 @@ def test_changes_are_told_at_the_end_unless_quiet(cli: Cli, file: Callable[..., 
     code = "open('elsewhere.txt', 'w').write('x')\nopen('results/kept.txt', 'w').write('y')"
     done = cli("run", file(code))
     assert "1 file of the project differs in the sandbox (dropped at its end): elsewhere.txt" in done.stderr
+    assert "ipysandbox: written: results/kept.txt\n" in done.stderr
     assert (study / "results" / "kept.txt").read_text() == "y"
     assert not (study / "elsewhere.txt").exists()
     assert cli("run", "--quiet", file(code)).stderr == ""
+
+
+def test_what_stays_is_listed_however_it_was_written(cli: Cli, file: Callable[..., str], study: Path) -> None:
+    results = study / "results"
+    results.mkdir(exist_ok=True)
+    for name in ("old.txt", "grown.txt", "moved.txt"):
+        (results / name).write_text("x")
+    code = (
+        "import os\nos.chdir('results')\nopen('grown.txt', 'a').write('y')\nos.rename('moved.txt', 'here.txt')\n"
+        "os.makedirs('deep/er')\nopen('deep/er/new.txt', 'w').close()\nos.utime('grown.txt', (0, 0))\n"
+        "[open(f'{n:03}.bin', 'w').close() for n in range(300)]"
+    )
+    result = json.loads(cli("run", "--json", file(code)).stdout)
+    assert result["written_total"] == 303
+    assert len(result["written"]) == 200
+    shown = cli("run", file("import os\nopen('results/a\\nb.txt', 'w').close()\nos.mkdir('made')"))
+    assert "ipysandbox: written: results/a\\nb.txt\n" in shown.stderr
+    assert "1 folder of the project differs in the sandbox (dropped at its end): made/" in shown.stderr
 
 
 def test_json_is_one_object(cli: Cli, file: Callable[..., str]) -> None:

@@ -13,6 +13,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ipysandbox.backends.base import Change, Endpoints, Instance, Usage
@@ -254,6 +255,14 @@ class LinuxInstance(Instance):
 
     def sweep(self) -> list[str]:
         return [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
+
+    def written(self) -> tuple[list[str], int]:
+        names: list[str] = []
+        for folder in self._folders:
+            path, project = folder.path, Path(self.plan.project)
+            shown = path.relative_to(project) if project in path.parents else path
+            names += [f"{shown}/{name}" for name in folder.written]
+        return names, sum(folder.written_total for folder in self._folders)
 
     def changes(self) -> list[Change]:
         if self._scratch < 0:

@@ -16,6 +16,11 @@ from .walk import MOST_DEPTH, allow, walk
 
 #: A walk for traps that finds more than this has found one: the rest is told as a number.
 _MOST_TRAPS = 10_000
+#: Names that are kept of the files that were written; the rest is told as a number.
+_MOST_WRITTEN = 200
+#: CLOCK_REALTIME_COARSE of time.h, which Python doesn't name: file systems take their times from this one, and the
+#: finer clock runs a few milliseconds ahead of it.
+_FILE_CLOCK = 5
 
 
 class WritableFolder:
@@ -25,6 +30,11 @@ class WritableFolder:
         self.path = path
         self.device = os.stat(path).st_dev
         self._protected = protected
+        # Of a file, the time of its last change of any kind is the one that code can't set.
+        self._since = time.clock_gettime_ns(_FILE_CLOCK)
+        #: Of the files that were written since then, some names and the number, as the last ``sweep`` met them.
+        self.written: list[str] = []
+        self.written_total = 0
         # By path and not by inode: an old file can be moved to a new name. What is here now is covered inside.
         self._here_before = {relative for info, relative, folder in walk(path) if self._trap(info, relative, folder)}
         self._base_bytes, self._base_files = self._count()
@@ -81,11 +91,15 @@ class WritableFolder:
         is removed; set-id bits are cleared. Returns what was done, one phrase each.
         """
         done: list[str] = []
+        self.written, self.written_total = [], 0
         entries = walk(self.path)
         for info, relative, folder in entries:
             if stat.S_ISDIR(info.st_mode) and relative.count("/") >= MOST_DEPTH - 1:
                 done.append(f"{relative[:60]}… is nested too deep to be looked into")
-            if relative in self._here_before or not self._trap(info, relative, folder):
+            trap = self._trap(info, relative, folder)
+            if not trap:
+                self._note_written(info, relative)
+            if relative in self._here_before or not trap:
                 continue
             if len(done) >= _MOST_TRAPS:
                 break
@@ -96,6 +110,13 @@ class WritableFolder:
                 done.append(f"{relative} could not be disarmed ({exc.strerror}): look at it before you use this folder")
         entries.close()
         return done
+
+    def _note_written(self, info: os.stat_result, relative: str) -> None:
+        if not stat.S_ISREG(info.st_mode) or info.st_ctime_ns < self._since:
+            return
+        self.written_total += 1
+        if len(self.written) < _MOST_WRITTEN:
+            self.written.append(relative)
 
     def _disarm(self, info: os.stat_result, name: str, folder: int, relative: str) -> str:
         kind = stat.S_IFMT(info.st_mode)
