@@ -25,6 +25,8 @@ REMOVE_DIR, REMOVE_FILE = 1 << 4, 1 << 5
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << n for n in range(6, 13))
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _SCOPE_ABSTRACT, _SCOPE_SIGNAL = 1, 2
+#: The ABI that keeps signals inside.
+SIGNALS_SINCE = 6
 
 _RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 
@@ -73,7 +75,7 @@ def restrict(rules: Iterable[Rule], level: int) -> None:
     Raises OSError when a path can't be opened or the kernel refuses a rule: nothing is skipped in silence.
     """
     handled = _RIGHTS_BY_ABI[min(level, max(_RIGHTS_BY_ABI))]
-    scoped = _SCOPE_ABSTRACT | _SCOPE_SIGNAL if level >= 6 else 0
+    scoped = _SCOPE_ABSTRACT | _SCOPE_SIGNAL if level >= SIGNALS_SINCE else 0
     attr = _Ruleset(handled, 0, scoped)
     # An older kernel accepts a longer structure only if what it does not know is zero, as it is here.
     ruleset = libc.syscall("landlock_create_ruleset", attr, ctypes.sizeof(attr), 0)

@@ -107,7 +107,7 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
             _init(plan, request, report, Handover(inits), trees, program_fds, log_fd, alive_r, program)
         os.close(alive_r)
         inits.close()
-        report.send("init", pid=init_pid)  # said before init may say that it is ready
+        report.send("init", pid=init_pid, monitor=os.getpid())  # said before init may say that it is ready
         os.write(alive_w, b"!")
     except OSError as exc:
         report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
@@ -115,13 +115,13 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
     # Its work is the sandbox's, and so is the time it takes.
     os.sched_setaffinity(0, plan.cpus)
     # What else it held open belongs to init.
-    _close_all_but(report.fileno(), mine.fileno(), proc)
+    close_all_but(report.fileno(), mine.fileno(), proc)
     Watch(init_pid, report, mine, proc).run()
     _, status = os.waitpid(init_pid, 0)
     return 0 if os.WIFEXITED(status) else 1
 
 
-def _close_all_but(*kept: int) -> None:
+def close_all_but(*kept: int) -> None:
     """Close every descriptor above the standard streams, however many there are."""
     first = 3
     for fd in sorted(kept):

@@ -38,6 +38,7 @@ PR_SET_NAME = 15
 PR_CAPBSET_DROP = 24
 PR_SET_SECUREBITS = 28
 PR_SET_TIMERSLACK = 29
+PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
@@ -113,8 +114,13 @@ class _OpenHow(ctypes.Structure):
 
 def open_path_strict(path: str) -> int:
     """An O_PATH descriptor of ``path``, refusing a symbolic link anywhere in it (ELOOP)."""
-    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, 4)  # RESOLVE_NO_SYMLINKS, kernel 5.6
-    return syscall("openat2", AT_FDCWD, os.fsencode(path), how, ctypes.sizeof(how))
+    return openat2(AT_FDCWD, os.fsencode(path), os.O_PATH | os.O_CLOEXEC, 4)  # RESOLVE_NO_SYMLINKS
+
+
+def openat2(folder: int, path: bytes, flags: int, resolve: int) -> int:
+    """open with rules for how the path is resolved (kernel 5.6)."""
+    how = _OpenHow(flags, 0, resolve)
+    return syscall("openat2", folder, path, how, ctypes.sizeof(how))
 
 
 def open_tree_strict(path: str) -> int:

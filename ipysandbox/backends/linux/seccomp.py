@@ -119,12 +119,27 @@ SEEN = frozenset(("connect",))
 
 # What is different where no namespaces are (``confined``). Names in these tables are also in those above, whose answer
 # they replace.
-#: Refused there, because no mount and no namespace bounds what the call reaches.
-CONFINED_REFUSED: frozenset[str] = frozenset()
-#: Done by the monitor on the caller's behalf, inside allowed paths; there is no such sandbox without notification.
-CONFINED_EMULATED: frozenset[str] = frozenset()
-#: Socket families that are left there.
-CONFINED_FAMILIES = (socket.AF_UNIX,)
+#: Refused there, because no mount and no namespace bounds what the call reaches. inotify tells names of files anywhere.
+CONFINED_REFUSED = frozenset(
+    """
+    bind connect inotify_add_watch listen process_mrelease semctl semget semop semtimedop
+    """.split()
+)
+#: Answered as by a file system without attributes: by path they would be read and set anywhere.
+CONFINED_UNSUPPORTED = frozenset(
+    """
+    fremovexattr fsetxattr getxattr getxattrat lgetxattr listxattr listxattrat llistxattr lremovexattr lsetxattr
+    removexattr removexattrat setxattr setxattrat
+    """.split()
+)
+#: Done by the monitor on the caller's behalf, inside writable folders (see emulate.py): Landlock knows none of them.
+CONFINED_EMULATED = frozenset(
+    """
+    chmod chown fchmod fchmodat fchmodat2 fchown fchownat futimesat lchown truncate utime utimensat utimes
+    """.split()
+)
+#: The same for signals, where Landlock does not keep them inside yet (see emulate_signals.py).
+SIGNALS = frozenset("kill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo tgkill tkill".split())
 
 # Linux 6.x: socket families and what an unprivileged program has from them.
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
@@ -175,8 +190,9 @@ def _deny_values(arg: int, values: Iterable[int], deny: _Insn) -> list[_Insn]:
     return [*block, _ALLOW]
 
 
-def _only_values(arg: int, values: Iterable[int], deny: _Insn) -> list[_Insn]:
-    block = [_low(arg)]
+def _only_values(arg: int | None, values: Iterable[int], deny: _Insn) -> list[_Insn]:
+    """``arg`` None: what was loaded before."""
+    block = [_low(arg)] if arg is not None else []
     for value in values:
         block += [(_JEQ, 0, 1, value), _ALLOW]
     return [*block, deny]
@@ -236,15 +252,35 @@ def refusal(name: str) -> int:
     return errno.EAFNOSUPPORT if name == "socket" else errno.EPERM
 
 
+def _only_self(*arguments: int, deny: _Insn) -> list[_Insn]:
+    """The calls that act on another process by its number: 0 is the caller."""
+    block: list[_Insn] = []
+    for argument in arguments:
+        block += [_low(argument), (_JEQ, 1, 0, 0), deny]
+    return [*block, _ALLOW]
+
+
+def _confined_rules(deny: _Insn, no_family: _Insn) -> dict[str, list[_Insn]]:
+    return {
+        # Only pairs that stay pairs: a datagram socket could still send to any address by sendmsg.
+        "socketpair": [_low(1), _stmt(_AND, 0xF), *_only_values(None, (socket.SOCK_STREAM, socket.SOCK_SEQPACKET), deny)],
+        "socket": [no_family],
+        "prlimit64": _only_self(0, deny=deny),
+        "sched_setparam": _only_self(0, deny=deny),
+        "sched_setscheduler": _only_self(0, deny=deny),
+        "setpriority": _only_self(0, 1, deny=deny),  # PRIO_PROCESS is 0
+    }
+
+
 def rules(*, confined: bool = False, notify: bool = True) -> dict[str, list[_Insn]]:
     """Calls whose arguments decide; each block ends in an answer on every way through it."""
     deny = _NOTIFY if notify else _DENY
     no_family = _NOTIFY if notify else _ret_errno(refusal("socket"))
     ids = _S_ISUID_S_ISGID
-    return {
+    common = {
         # 0x80 is CLONE_NEWTIME only in clone3, a signal bit here
         "clone": _deny_if_set(0, _CLONE_NEW & ~0x80, deny),
-        "socket": _socket_rule(CONFINED_FAMILIES if confined else _FAMILIES, no_family),
+        "socket": _socket_rule(_FAMILIES, no_family),
         # TIOCSTI, TIOCLINUX: keystrokes pushed into a terminal
         "ioctl": _deny_values(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_FS_IOC_SETFLAGS), deny),
         "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY), deny),
@@ -263,12 +299,12 @@ def rules(*, confined: bool = False, notify: bool = True) -> dict[str, list[_Ins
         "mknod": _deny_mknod(1, deny),
         "mknodat": _deny_mknod(2, deny),
     }
+    return common | (_confined_rules(deny, no_family) if confined else {})
 
 
-def _answers(confined: bool, notify: bool) -> list[tuple[frozenset[str], _Insn]]:
-    """One answer each for the calls whose name alone decides."""
+def _answers(replaced: frozenset[str], notify: bool) -> list[tuple[frozenset[str], _Insn]]:
+    """One answer each for the calls whose name alone decides; ``replaced`` are decided elsewhere."""
     refused, seen = (_NOTIFY, _NOTIFY) if notify else (_DENY, _ALLOW)
-    changed = CONFINED_REFUSED | CONFINED_EMULATED if confined else frozenset()
     tables = [
         (ALLOWED, _ALLOW),
         (SEEN, seen),
@@ -277,16 +313,21 @@ def _answers(confined: bool, notify: bool) -> list[tuple[frozenset[str], _Insn]]
         (ENOSYS, _ret_errno(errno.ENOSYS)),
         (UNSUPPORTED, _ret_errno(errno.EOPNOTSUPP)),
     ]
-    return [(names - changed, answer) for names, answer in tables] + [(changed, refused)]
+    return [(names - replaced, answer) for names, answer in tables]
 
 
 @functools.cache
-def program(machine: str | None = None, *, confined: bool = False, notify: bool = True) -> bytes:
+def program(
+    machine: str | None = None, *, confined: bool = False, signals: bool = False, notify: bool = True
+) -> bytes:
     """The filter for ``machine`` as an array of ``struct sock_filter``.
 
     :param confined: for a sandbox without namespaces, where the filter has more to refuse.
+    :param signals: for one of those whose signals Landlock doesn't keep inside.
     :param notify: refused calls wait for a listener; without, they fail at once and nobody hears of them.
     """
+    to_monitor = CONFINED_REFUSED | CONFINED_EMULATED | (SIGNALS if signals else frozenset()) if confined else frozenset()
+    replaced = to_monitor | CONFINED_UNSUPPORTED if confined else frozenset()
     machine = machine or platform.machine()
     numbers = syscalls.numbers(machine)
     if not numbers:
@@ -299,12 +340,14 @@ def program(machine: str | None = None, *, confined: bool = False, notify: bool 
     ]
     if machine == "x86_64":
         out += [(_JGE, 0, 1, _X32_BIT), _stmt(_RET, _RET_KILL_PROCESS)]
-    changed = CONFINED_REFUSED | CONFINED_EMULATED if confined else frozenset()
     for name, block in sorted(rules(confined=confined, notify=notify).items()):
-        if name in numbers and name not in changed:
+        if name in numbers and name not in replaced:
             # A conditional jump reaches 255 instructions; blocks are far shorter.
             out += [(_JEQ, 0, len(block), numbers[name]), *block]
-    for names, answer in _answers(confined, notify):
+    answers = _answers(replaced, notify)
+    if confined:
+        answers += [(to_monitor, _NOTIFY if notify else _DENY), (CONFINED_UNSUPPORTED, _ret_errno(errno.EOPNOTSUPP))]
+    for names, answer in answers:
         for start, end in _ranges(numbers[n] for n in names if n in numbers):
             if start == end:
                 out += [(_JEQ, 0, 1, start), answer]

@@ -10,7 +10,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from . import notify, rootfs
@@ -51,8 +51,16 @@ class Watch:
     """``handover`` is the other end of init's ``Handover``; ``proc`` the host's /proc, opened before init changed the
     root."""
 
-    def __init__(self, init_pid: int, report: Channel, handover: socket.socket, proc: int) -> None:
+    def __init__(
+        self,
+        init_pid: int,
+        report: Channel,
+        handover: socket.socket,
+        proc: int,
+        handlers: Mapping[str, notify.Handler] | None = None,
+    ) -> None:
         self._report, self._handover, self._proc = report, handover, proc
+        self._handlers = {"connect": notify.see_connect} if handlers is None else handlers
         self._listener: notify.Listener | None = None
         self._pidfd = os.pidfd_open(init_pid)
         self._buffer = b""
@@ -86,7 +94,7 @@ class Watch:
     def _hear_init(self, _event: int) -> None:
         data, fds, _, _ = socket.recv_fds(self._handover, 64, 1)
         if fds:
-            self._listener = notify.Listener(fds[0], {"connect": notify.see_connect}, proc=self._proc)
+            self._listener = notify.Listener(fds[0], self._handlers, proc=self._proc)
             self._on(fds[0], self._answer)
         elif data:
             self._handover.sendall(str(self._listener.answered if self._listener else 0).encode())

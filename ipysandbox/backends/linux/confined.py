@@ -1,0 +1,197 @@
+"""Starts a sandbox where no namespace can be had: in a container, or on a machine that forbids them.
+
+    zygote ─ fork ─→ monitor    outside the sandbox; answers refused calls, ends everything
+                      └─ fork ─→ program   gives up every right, tests that it has, becomes the kernel
+
+There is no root of its own and no pid 1: Landlock decides what may be opened, seccomp what may be asked for at all, and
+the monitor is the parent that orphans come to (PR_SET_CHILD_SUBREAPER), so that nothing outlives it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from . import confined_selftest, emulate, emulate_signals, landlock, libc, notify, processes, seccomp
+from .confined_plan import ConfinedPlan
+from .launch import Program, Report, close_all_but, enter_program
+from .watch import Handover, Watch
+
+#: Processes that hold on to the kernel (a stalled disk) are told of, not waited for without end.
+_END_SECONDS = 8.0
+
+
+def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log_fd: int, program: Program) -> int:
+    """Body of the process that the zygote forked; returns the exit status to leave with."""
+    plan = ConfinedPlan.from_json(request["plan"])
+    stage = "monitor"
+    try:
+        os.setsid()  # no controlling terminal, and no process group of the caller's
+        with contextlib.suppress(PermissionError):  # container engines refuse keyctl to everybody inside, as we do
+            libc.syscall("keyctl", libc.KEYCTL_JOIN_SESSION_KEYRING, None)
+        libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != request["zygote"]:
+            return 1
+        mine, programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_pid = os.getpid()
+        # Before there is a program that may say that it is ready.
+        report.send("init", pid=own_pid)
+        child = os.fork()
+        if child == 0:
+            mine.close()
+            _program(plan, request, report, Handover(programs), program_fds, log_fd, own_pid, program)
+        programs.close()
+    except OSError as exc:
+        report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
+        return 1
+    # Its work is the sandbox's, and so is the time it takes.
+    os.sched_setaffinity(0, plan.cpus)
+    # What else it held open belongs to the program.
+    close_all_but(report.fileno(), mine.fileno())
+    _Watch(plan, report, mine, child).run()
+    status = _status(child)
+    end_all()
+    report.send("exit", status=status)
+    return 0
+
+
+class _Watch(Watch):
+    """As with namespaces; besides, it does file calls itself, collects orphans, and ends when the supervisor says so."""
+
+    def __init__(self, plan: ConfinedPlan, report: Report, handover: socket.socket, child: int) -> None:
+        calls = emulate.Files(plan.writable).calls()
+        if plan.landlock_abi < landlock.SIGNALS_SINCE:
+            calls |= emulate_signals.Signals(os.getpid()).calls()
+        handlers = {name: _handler(call) for name, call in calls.items()}
+        super().__init__(child, report, handover, os.open("/proc", os.O_PATH | os.O_CLOEXEC), handlers)
+        self._child = child
+        #: As long as this is open, the rule for the program's own folder in /proc holds: it lies on this very inode.
+        self._proc_of_child = os.open(f"/proc/{child}", os.O_PATH | os.O_CLOEXEC)
+
+    def run(self) -> None:
+        signal.signal(signal.SIGUSR1, lambda _signum, _frame: self._interrupt())
+        super().run()
+
+    def _interrupt(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child, signal.SIGINT)
+
+    def _cover(self, _event: int) -> None:
+        """The supervisor has nothing to say here but that this is to end, by the end of its socket."""
+        if not self._report.receive():
+            self._end(0)
+
+    def _hear_init(self, event: int) -> None:
+        super()._hear_init(event)
+        _reap_orphans(self._child)
+
+
+def _reap_orphans(child: int) -> None:
+    """Collect those that came here from the program; itself is collected at the end."""
+    with contextlib.suppress(ChildProcessError):
+        while (info := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and info.si_pid != child:
+            os.waitpid(info.si_pid, os.WNOHANG)
+
+
+def _handler(call: Callable[[notify.Notification], None]) -> notify.Handler:
+    def handle(stopped: notify.Notification) -> notify.Answer:
+        try:
+            call(stopped)
+        except OSError as exc:
+            return notify.Answer(errno=exc.errno or errno.EPERM)
+        return notify.Answer()
+
+    return handle
+
+
+def _status(pid: int) -> int | None:
+    """The program's exit status once it has ended."""
+    try:
+        done, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return os.waitstatus_to_exitcode(status) if done else None
+
+
+def end_all() -> None:
+    """End every descendant of this process, however fast they multiply."""
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline:
+        pids = processes.tree(os.getpid())[1:]
+        if not pids:
+            return
+        for pid in pids:
+            # No more children, then no more anything. The limit is inherited: who is missed now is found next time.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                resource.prlimit(pid, resource.RLIMIT_NPROC, (0, 0))
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+# -- inside
+
+
+def _program(
+    plan: ConfinedPlan,
+    request: dict[str, Any],
+    report: Report,
+    handover: Handover,
+    program_fds: list[int],
+    log_fd: int,
+    monitor_pid: int,
+    program: Program,
+) -> NoReturn:
+    """Give up every right, prove it, become the kernel."""
+    stage = "privileges"
+    try:
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != monitor_pid:
+            os._exit(1)
+        os.setsid()
+        os.umask(0o022)
+        libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+        libc.drop_capabilities()
+        stage = "cpus"
+        os.sched_setaffinity(0, plan.cpus)
+        stage = "file rules"
+        rules = [landlock.Rule(path, rights) for path, rights in plan.rules]
+        # Its own entry in /proc, and nobody else's.
+        rules.append(landlock.Rule(f"/proc/{os.getpid()}", landlock.READ_FILE | landlock.READ_DIR))
+        landlock.restrict(rules, plan.landlock_abi)
+        stage = "limits"
+        for name, value in plan.rlimits.items():
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
+        stage = "system calls"
+        # So that it can read its own /proc, and the monitor its arguments.
+        libc.prctl(libc.PR_SET_DUMPABLE, 1)
+        signals = plan.landlock_abi < landlock.SIGNALS_SINCE
+        listener = seccomp.install(seccomp.program(confined=True, signals=signals), listener=True)
+        assert listener is not None
+        handover.give(listener)
+        stage = "self-test"
+        failures = confined_selftest.run(plan, monitor_pid)
+        if not handover.answered():
+            failures.append("refused system calls do not reach the monitor")
+        if failures:
+            report.send("failed", stage=stage, errno=None, message="; ".join(failures))
+            os._exit(1)
+        report.send("ready", watched=True)
+        handover.close()
+    except (OSError, ValueError) as exc:
+        report.send("failed", stage=stage, errno=getattr(exc, "errno", None), message=str(exc))
+        os._exit(1)
+    enter_program(plan.environment, plan.cwd, request, program_fds, log_fd, program)

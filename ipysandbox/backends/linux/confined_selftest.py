@@ -1,0 +1,81 @@
+"""The self-test of a sandbox without namespaces: what must be refused is tried, and so is what must still work."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+
+from . import libc
+from .confined_plan import ConfinedPlan
+
+_NAME = ".ipysandbox-selftest"
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT)
+
+
+def run(plan: ConfinedPlan, outside: int) -> list[str]:
+    """What did not hold, in words; empty when everything did. ``outside``: a process that is not the sandbox's."""
+    failures: list[str] = []
+
+    def refused(what: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as exc:
+            if exc.errno not in _REFUSED:
+                failures.append(f"{what} failed for another reason than expected: {exc}")
+        else:
+            failures.append(f"{what} was not refused")
+
+    def allowed(what: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as exc:
+            failures.append(f"{what} was refused: {exc}")
+
+    for path in plan.absent:
+        refused(f"reading {path}", lambda path=path: os.listdir(path))  # type: ignore[misc]
+    refused("reading another process", lambda: _read(f"/proc/{outside}/cmdline"))
+    refused("writing to the project", lambda: os.mkdir(f"{plan.project}/{_NAME}"))
+    refused("changing the project's mode", lambda: os.chmod(plan.project, 0o755))
+    refused("changing the project's times", lambda: os.utime(plan.project))
+    refused("making a device", lambda: os.mknod(f"{plan.temporary}/{_NAME}", 0o020600, 0))
+    refused("a signal outside", lambda: os.kill(outside, 0))
+    refused("limits of another process", lambda: libc.syscall("prlimit64", outside, 7, None, None))
+    for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK):
+        refused(f"a socket of {family.name}", lambda family=family: socket.socket(family).close())  # type: ignore[misc]
+    refused("a new user namespace", lambda: libc.unshare(libc.CLONE_NEWUSER))
+    refused("tracing", lambda: libc.syscall("ptrace", 16, outside, 0, 0))
+    allowed("listing the project", lambda: os.listdir(plan.project))
+    allowed("writing a temporary file", lambda: _use(f"{plan.temporary}/{_NAME}"))
+    allowed("a signal to itself", lambda: os.kill(os.getpid(), 0))
+    return failures + _posture()
+
+
+def _read(path: str) -> None:
+    with open(path, "rb") as file:
+        file.read(1)
+
+
+def _use(path: str) -> None:
+    """Everything that is done to a file of one's own, the parts that the monitor does included."""
+    with open(path, "w") as file:
+        file.write("x")
+    try:
+        os.chmod(path, 0o600)
+        os.utime(path, (1, 1))
+        _read(path)
+        if os.stat(path).st_mtime != 1:
+            raise OSError(errno.EIO, "its time did not change")
+    finally:
+        os.unlink(path)
+
+
+def _posture() -> list[str]:
+    """What the kernel itself tells about this process."""
+    with open("/proc/self/status") as file:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    held = {"NoNewPrivs": "1", "Seccomp": "2"}
+    failures = [f"{name} is {status.get(name)}" for name, value in held.items() if status.get(name) != value]
+    sets = ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")
+    return failures + [f"{name} is {status[name]}" for name in sets if int(status[name], 16)]
