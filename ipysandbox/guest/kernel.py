@@ -14,11 +14,13 @@ from typing import Any, ClassVar, NoReturn
 import zmq
 from ipykernel.heartbeat import Heartbeat
 from ipykernel.ipkernel import IPythonKernel
+from ipykernel import kernelapp
 from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, script, threads, values
+from . import CHANNELS, confined, script, threads, values
+from .forks import ForkAwareIOPubThread
 
 _NOBODY_ANSWERS = (
     "the code asks for input, and nobody can answer here; give it what it needs in a variable, an argument or a file"
@@ -63,6 +65,13 @@ class SandboxKernelApp(IPKernelApp):
     def _try_bind_socket(self, s: zmq.Socket[bytes], port: int) -> int:
         _listen(s, self.fds[port])
         return port
+
+    def init_iopub(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        kept, kernelapp.IOPubThread = kernelapp.IOPubThread, ForkAwareIOPubThread
+        try:
+            super().init_iopub(context)  # type: ignore[no-untyped-call]
+        finally:
+            kernelapp.IOPubThread = kept
 
     def init_control(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         super().init_control(context)  # type: ignore[no-untyped-call]
@@ -221,9 +230,12 @@ def _import_from_the_project() -> None:
 def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     """Serve one sandbox for the rest of this process's life.
 
-    ``program``: {"key": the session's HMAC key, "threads": how many each numeric library may use}.
+    ``program``: {"key": the session's HMAC key, "threads": how many each numeric library may use, "confined": its own
+    folder where the sandbox has no file systems of its own, or None}.
     """
     _reseed()
+    if program["confined"]:
+        confined.prepare(program["confined"])
     _import_from_the_project()
     threads.set_numeric_threads(int(program["threads"]))
     sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before
@@ -237,6 +249,8 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     for port, channel in enumerate(CHANNELS, start=1):
         setattr(app, f"{channel}_port", port)
     app.initialize([])  # type: ignore[no-untyped-call]
+    if program["confined"]:
+        confined.use_pipes(app.kernel.shell)
     _show_some_errors_shortly(app.kernel.shell)
     app.start()  # type: ignore[no-untyped-call]
     raise SystemExit(0)

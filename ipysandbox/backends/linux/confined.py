@@ -161,7 +161,6 @@ def _program(
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != monitor_pid:
             os._exit(1)
-        os.setsid()
         os.umask(0o022)
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
         libc.drop_capabilities()

@@ -266,8 +266,9 @@ def _confined_rules(deny: _Insn, no_family: _Insn) -> dict[str, list[_Insn]]:
         "socketpair": [_low(1), _stmt(_AND, 0xF), *_only_values(None, (socket.SOCK_STREAM, socket.SOCK_SEQPACKET), deny)],
         "socket": [no_family],
         "prlimit64": _only_self(0, deny=deny),
-        "sched_setparam": _only_self(0, deny=deny),
-        "sched_setscheduler": _only_self(0, deny=deny),
+        # Thread libraries name each thread by its number, and stop if they may not; nothing real-time is allowed anyway.
+        "sched_setparam": _only_self(0, deny=_ret_errno(0)),
+        "sched_setscheduler": _only_self(0, deny=_ret_errno(0)),
         "setpriority": _only_self(0, 1, deny=deny),  # PRIO_PROCESS is 0
     }
 
