@@ -85,9 +85,11 @@ class SandboxMagics(Magics):
             if name not in self._ip.user_ns:
                 raise UsageError(f"%%sandbox -i {name}: the notebook has no variable of that name; nothing was run.")
             values[name] = self._ip.user_ns[name]
+        before = self.held.get(args.name)
         held = self._held(args)
         if self._start(held, fresh=args.fresh) and not args.fresh:
-            self.note(f"A new sandbox '{args.name}' was started; variables of the earlier one are gone.")
+            why = _what_changed(before, held)
+            self.note(f"A new sandbox '{args.name}' was started{why}; variables of the earlier one are gone.")
         held.last_code = code
         standing = frozenset(held.box.notices)
         if args.check_only:
@@ -231,6 +233,13 @@ class SandboxMagics(Magics):
         # A kernel started from another notebook inherits that one's JPY_SESSION_NAME: believe it if we began there.
         ours = "__vsc_ipynb_file__" in self._ip.user_ns or folder == self._loaded_in
         return folder if ours and Path(folder).is_dir() else os.getcwd()
+
+
+def _what_changed(before: Held | None, held: Held) -> str:
+    """Which options stay from this cell on and asked for another sandbox; empty when it wasn't they."""
+    old = before.options if before is not None else held.options
+    kept = [f"--{key} {value}" for key, value in held.options.items() if old[key] != value]
+    return f" ({', '.join(kept)}, for later cells too)" if kept else ""
 
 
 def _started(box: Sandbox) -> float | None:

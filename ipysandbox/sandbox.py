@@ -337,7 +337,10 @@ class Sandbox:
         """Set the variable ``name`` in the sandbox; the same types as ``get``."""
         if not str(name).isidentifier():
             raise ValueError(f"{name!r} is no name for a variable")
-        tree, buffers = transfer.send(value)
+        try:
+            tree, buffers = transfer.send(value)
+        except ValueRefused as exc:
+            raise _refused(name, exc.message) from None
         self._ask("ipysandbox_put_request", {"name": name, "tree": tree}, buffers)
 
     def _ask(
@@ -355,7 +358,7 @@ class Sandbox:
                 raise NameError(f"{content.get('name')}: {evalue}")
             if ename == "SandboxDied":
                 raise SandboxDied(evalue)
-            raise ValueRefused(f"{content.get('name', 'the value')} can't cross: {evalue}")
+            raise _refused(content.get("name"), evalue)
         return reply
 
     # -- looking
@@ -389,6 +392,12 @@ class Sandbox:
             self.start()
         assert self._supervisor is not None
         return self._supervisor.request(method, f"/sandboxes/{self.name}{path}", body)
+
+
+def _refused(name: object, why: str) -> ValueRefused:
+    """Which variable and why on the first line; the long list of what can cross on the next."""
+    reason, _, works = why.partition(" What can: ")
+    return ValueRefused(f"{name}: {reason}" if name else reason, hint=f"What can: {works}" if works else None)
 
 
 def _no_value() -> None:

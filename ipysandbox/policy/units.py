@@ -58,7 +58,7 @@ def parse_duration(value: object) -> float:
 
 def parse_size(value: object) -> int:
     """Bytes meant by ``"4GiB"`` (2**30 each), ``"1GB"`` (10**9 each) …; BadValue for anything else."""
-    number, unit = _split(value, "a size", "4GiB", "B")
+    number, unit = _split(value, "a size", "4GiB", _base_of_size(value))
     if unit not in SIZE_UNITS:
         meant = _MEANT.get(f"{unit.lower()}/size") or _MEANT.get(unit.lower()) or _same_letters(unit, SIZE_UNITS)
         raise _unknown_unit(value, number, unit, meant if meant in SIZE_UNITS else None, SIZE_UNITS)
@@ -85,6 +85,14 @@ def format_size(size: int, *, exact: bool = True) -> str:
         if not exact and "i" in unit and size >= scale:
             return f"{size / scale:.1f}{unit}"
     return f"{size}B"
+
+
+def _base_of_size(value: object) -> str:
+    """What a size without a unit was probably meant in: nobody allows a sandbox four bytes."""
+    try:
+        return "B" if float(str(value)) >= SIZE_UNITS["MiB"] else "GiB"
+    except ValueError:
+        return "GiB"
 
 
 def _split(value: object, what: str, example: str, base: str) -> tuple[Decimal, str]:

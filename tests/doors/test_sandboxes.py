@@ -163,6 +163,14 @@ def test_unloading_ends_the_sandboxes_and_takes_the_magics_away(tmp_path: Path) 
         one.close()
 
 
+def test_a_kept_option_that_takes_the_variables_along_is_named(notebook: Notebook) -> None:
+    notebook.run("%%sandbox sticky\nx = 1").ok()
+    (note,) = notebook.run("%%sandbox sticky --policy strict\n1").ok().notes
+    assert "(--policy strict, for later cells too); variables of the earlier one are gone" in note
+    assert notebook.run("%%sandbox sticky\n1").ok().notes == []
+    assert "--policy default" in notebook.run("%%sandbox sticky -p default\n1").ok().notes[0]
+
+
 def _completions(notebook: Notebook, code: str) -> list[str]:
     reply = notebook.client.complete(code, len(code), reply=True, timeout=60)
     return [str(match) for match in reply["content"]["matches"]]

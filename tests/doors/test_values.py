@@ -36,6 +36,10 @@ def test_an_object_of_the_notebook_that_can_not_cross_runs_nothing(notebook: Not
     notebook.run("gate = open").ok()
     ran = notebook.run("%%sandbox v -i gate\nprint('ran')")
     assert ran.ename == "ValueRefused"
+    first, rest = ran.error.split("\n")
+    assert first.startswith("ValueRefused: gate: the value is of type ")
+    assert first.count("can't cross") == 1
+    assert rest.startswith("What can: None, bool")
     assert ran.stdout == ""
 
 

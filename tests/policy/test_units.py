@@ -65,7 +65,8 @@ def test_what_is_no_duration_is_refused_with_what_to_write(value: object, advice
 @pytest.mark.parametrize(
     ("value", "advice"),
     [
-        (4, 'write "4B", or for example "4GiB"'),
+        (4, 'write "4GiB"'),
+        (4 << 30, 'write "4294967296B", or for example "4GiB"'),
         ("4", '"4GiB"'),
         ("4G", 'write "4GiB"'),
         ("4gb", 'write "4GB"'),
