@@ -163,7 +163,10 @@ def _program(
             os._exit(1)
         os.umask(0o022)
         libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-        libc.drop_capabilities()
+        try:
+            libc.drop_capabilities()
+        except PermissionError:
+            libc.clear_capabilities()
         stage = "cpus"
         os.sched_setaffinity(0, plan.cpus)
         stage = "file rules"

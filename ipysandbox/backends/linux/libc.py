@@ -197,8 +197,8 @@ class _CapData(ctypes.Structure):
 
 
 def drop_capabilities() -> None:
-    """Leave no capability in any set, and none that an exec could give back."""
-    # The bounding set first: dropping from it needs CAP_SETPCAP, which the last step takes away.
+    """Leave no capability in any set, and none that an exec could give back. Needs CAP_SETPCAP."""
+    # The bounding set first: dropping from it needs that one, which the last step takes away.
     for cap in range(64):
         try:
             prctl(PR_CAPBSET_DROP, cap)
@@ -209,5 +209,12 @@ def drop_capabilities() -> None:
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     # SECBIT_NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE and their locks: uid 0 means nothing from here on.
     prctl(PR_SET_SECUREBITS, 0b11001111)
+    clear_capabilities()
+
+
+def clear_capabilities() -> None:
+    """Leave this process no capability. With no_new_privs an exec gives none back either, whatever is in its bounding
+    set, which an ordinary user can't empty."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = _CapHeader(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3
     syscall("capset", header, _CapData())
