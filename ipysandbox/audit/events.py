@@ -33,6 +33,13 @@ usage {cpu, wall, memory_peak, processes_peak, disk, output}, changes (number of
 LIMIT_HIT = "limit.hit"
 """A limit ended something. limit, value, observed, number (of the cell), state_kept."""
 
+SYSCALL_REFUSED = "syscall.refused"
+"""Code in a sandbox made system calls that it may not make. name, detail (a socket's family, flags, …), pid (the
+host's number of the process that made the first), comm (the name it gave itself), count (within about a second)."""
+
+NETWORK_REFUSED = "network.refused"
+"""Code in a sandbox tried to connect to an address that is not there for it. address, pid, comm, count."""
+
 OUTPUT_DROPPED = "output.dropped"
 """Something that came out was not let through. msg_type, reason, size."""
 
@@ -52,6 +59,8 @@ ACTIONS = frozenset(
         CHECK_VERDICT,
         CELL_RESULT,
         LIMIT_HIT,
+        NETWORK_REFUSED,
+        SYSCALL_REFUSED,
         OUTPUT_DROPPED,
         POLICY_NOTICE,
         POLICY_TRUSTED,

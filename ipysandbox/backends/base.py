@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ipysandbox.policy import Effective
 
+from .attempt import Attempt
+
 
 @dataclass(frozen=True)
 class Usage:
@@ -62,6 +64,11 @@ class Instance(ABC):
     @abstractmethod
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         """Call ``callback`` once when the sandbox has ended, with the kernel's exit status if known (untrusted)."""
+
+    @abstractmethod
+    def on_attempts(self, callback: Callable[[list[Attempt]], None]) -> None:
+        """Call ``callback`` with what the code tried and was refused, about once a second, those of before included.
+        Its text is harmless to show. A backend that can't tell never calls it."""
 
     @abstractmethod
     def interrupt(self) -> None:

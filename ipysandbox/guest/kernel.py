@@ -56,6 +56,13 @@ def _listen(socket: zmq.Socket[bytes], fd: int) -> None:
     socket.bind("ipc:///ipysandbox")
 
 
+class _NoAddress:
+    """Stands for a socket that nobody can connect to."""
+
+    def getsockopt(self, _option: int) -> bytes:
+        return b""
+
+
 class SandboxKernelApp(IPKernelApp):
     """ipykernel without a connection file: the sockets are inherited descriptors."""
 
@@ -74,11 +81,13 @@ class SandboxKernelApp(IPKernelApp):
             kernelapp.IOPubThread = kept
 
     def init_control(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        super().init_control(context)  # type: ignore[no-untyped-call]
-        # The debugger's own connection to the shell goes by the address, which does not exist in here.
-        endpoint = self.shell_socket.getsockopt(zmq.LAST_ENDPOINT)
-        if endpoint:
-            self.debug_shell_socket.disconnect(endpoint)
+        # The debugger's own connection to the shell goes by the address, which does not exist in here. Once begun, it
+        # would be tried ten times a second for ever, disconnected or not.
+        shell, self.shell_socket = self.shell_socket, _NoAddress()
+        try:
+            super().init_control(context)  # type: ignore[no-untyped-call]
+        finally:
+            self.shell_socket = shell
 
     def init_heartbeat(self) -> None:
         address = ("ipc", "ipysandbox", self.hb_port)

@@ -23,6 +23,7 @@ from ipysandbox.policy import Effective
 from ipysandbox.policy.model import Limits
 
 from . import limits as limit_rules
+from .attempts import Attempts
 from .background import in_background
 from .cells import Cell, Cells
 from .output_budget import OutputBudget
@@ -63,6 +64,7 @@ class Managed:
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
         self.trail = Trail(audit, name, notebook, self.notices)
+        self._attempts = Attempts(self.trail)
         self.instance: Instance | None = None
         directory.mkdir(mode=0o700, exist_ok=True)
         self.cleaner = Cleaner(html=effective.policy.output.html, sandbox=name)
@@ -105,6 +107,7 @@ class Managed:
         self.watch.reset()
         self._outputs.reset()
         instance.on_exit(functools.partial(self._on_exit, instance))
+        instance.on_attempts(self._attempts.note)
         self.trail.after(
             events.SANDBOX_START,
             backend=self._backend.name,
@@ -173,6 +176,7 @@ class Managed:
         self.cells.ended()
         self._finish_others("the sandbox ended")
         await self.look_at_changes(instance)
+        self._attempts.sum_up()
         self.trail.after(events.SANDBOX_STOP, reason=reason, changes=len(self._changes))
 
     def _on_exit(self, instance: Instance, _status: int | None) -> None:

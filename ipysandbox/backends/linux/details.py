@@ -16,7 +16,7 @@ _NAMESPACES = {
     0x20000000: "CLONE_NEWPID",
     0x40000000: "CLONE_NEWNET",
 }
-_FAMILIES = {int(value): name for name, value in vars(socket).items() if name.startswith("AF_") and value >= 0}
+_FAMILIES = {int(value): name for name, value in vars(socket).items() if name.startswith("AF_") and name != "AF_ROUTE"}
 # linux/ptrace.h
 _PTRACE = {
     0: "PTRACE_TRACEME",

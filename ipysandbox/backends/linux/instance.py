@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ipysandbox.backends.attempt import Attempt
 from ipysandbox.backends.base import Change, Endpoints, Instance, Usage
 from ipysandbox.errors import StartError
 from ipysandbox.output import clean_text
 
 from . import processes
+from .attempts import Attempts
 from .plan import Overlay, Plan
 from .rootfs import ordered
 from .walk import walk
@@ -33,6 +35,8 @@ _REPORT_BYTES = 1 << 20
 _COVER_SECONDS = 10.0
 _QUICK_LOOK = 0.05
 _MOST_HIDDEN_LOOKS = 3
+#: From init's end to the monitor's, which tells what it has seen last.
+_LAST_REPORT_SECONDS = 0.5
 #: net.core.wmem_default: what one socket may have waiting to be read.
 _SOCKET_BUFFER = 208 << 10
 _FREE_SOCKETS = 256
@@ -66,6 +70,9 @@ class LinuxInstance(Instance):
         self._ended = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._callbacks: list[Callable[[int | None], None]] = []
+        self._attempts = Attempts()
+        self._monitor = 0
+        self._heard_all = False
         self._status: int | None = None
         self._cpu = processes.CpuMeter()
         self._descriptors = processes.Descriptors()
@@ -94,6 +101,7 @@ class LinuxInstance(Instance):
         except OSError:
             data, fds = b"", []
         if not data:
+            self._heard_all = True
             self._finish()
             return
         self._buffer += data
@@ -114,16 +122,21 @@ class LinuxInstance(Instance):
         kind = event.get("event")
         if kind == "init" and not self.pid:
             # From the monitor, before anything hostile exists.
-            self.pid = int(event["pid"])
+            self.pid, self._monitor = int(event["pid"]), int(event.get("monitor", 0))
             self._pidfd = os.pidfd_open(self.pid)
-            asyncio.get_running_loop().add_reader(self._pidfd, self._finish)
+            asyncio.get_running_loop().add_reader(self._pidfd, self._init_ended)
         elif kind == "ready" and not self._ready.done() and fds:
             self._scratch = fds.pop(0)
+            if event.get("watched"):
+                layers = (*self.guarantees.get("syscalls", ()), "user notification")
+                self.guarantees = {**self.guarantees, "syscalls": layers}
             self._ready.set_result(None)
         elif kind == "failed" and not self._ready.done():
             self._ready.set_exception(_start_error(event))
         elif kind == "covered" and self._cover_reply is not None and not self._cover_reply.done():
             self._cover_reply.set_result([str(path) for path in event.get("failed", ())])
+        elif kind == "refused":
+            self._attempts.hear(event.get("attempts"))
         elif kind == "exit" and isinstance(event.get("status"), int):
             self._status = event["status"]
 
@@ -137,6 +150,15 @@ class LinuxInstance(Instance):
             return
         self._log += data
         del self._log[:-_LOG_BYTES]
+
+    def _init_ended(self) -> None:
+        """Everything inside has ended; the monitor tells its last and follows."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._pidfd)
+        if self._heard_all:
+            self._finish()
+        else:
+            loop.call_later(_LAST_REPORT_SECONDS, self._finish)
 
     def _finish(self) -> None:
         """The sandbox has ended: let go of everything once."""
@@ -175,6 +197,9 @@ class LinuxInstance(Instance):
     def on_exit(self, callback: Callable[[int | None], None]) -> None:
         self._callbacks.append(callback)
 
+    def on_attempts(self, callback: Callable[[list[Attempt]], None]) -> None:
+        self._attempts.on(callback)
+
     def interrupt(self) -> None:
         self._signal(signal.SIGUSR1)  # init passes it on as SIGINT to the kernel's process group
 
@@ -193,7 +218,7 @@ class LinuxInstance(Instance):
     def measure(self) -> Usage:
         if not self.alive() or self._scratch < 0:
             raise ProcessLookupError(self.pid)
-        sample = processes.sample(self.pid, self._cpu)
+        sample = processes.sample(self.pid, self._cpu, beside=self._monitor)
         scratch = os.fstatvfs(self._scratch)
         scratch_bytes = (scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize
         step = max(1 << 20, self.plan.scratch_bytes // 16)

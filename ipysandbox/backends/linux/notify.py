@@ -18,6 +18,8 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from ipysandbox.backends.attempt import Attempt
+
 from . import details, libc, seccomp, syscalls
 
 # linux/seccomp.h; the numbers hold the size of the structures that this was written for.
@@ -62,17 +64,6 @@ class Answer:
     value: int = 0
     proceed: bool = False
     tell: str | None = None
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """``count`` calls of one kind; who made the first of them. ``comm`` is the code's own text."""
-
-    name: str
-    detail: str
-    pid: int
-    comm: str
-    count: int
 
 
 Handler = Callable[[Notification], Answer]

@@ -61,9 +61,18 @@ def tree(root: int) -> list[int]:
     return found
 
 
-def sample(root: int, meter: CpuMeter) -> Sample:
-    """One pass over the tree. Raises ProcessLookupError when ``root`` has ended."""
+def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
+    """One pass over the tree. Raises ProcessLookupError when ``root`` has ended.
+
+    :param beside: a process outside the tree that works for it: its processor time counts, and nothing else.
+    """
     rows, resident, pids = [], 0, []
+    if beside:
+        text = _read(f"/proc/{beside}/stat")
+        fields = text[text.rindex(b")") + 2 :].split() if text else []
+        if fields:
+            own = (int(fields[11]) + int(fields[12])) / _TICK
+            rows.append((beside, int(fields[19]), own, own))
     for pid in tree(root):
         text = _read(f"/proc/{pid}/stat")
         if not text:

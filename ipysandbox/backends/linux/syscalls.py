@@ -1,7 +1,8 @@
 """System call numbers by name for x86-64 and aarch64.
 
 Source: the Linux 6.1 user-space headers (asm/unistd_64.h, asm-generic/unistd.h); from 451 on the two tables are one,
-taken from Linux 6.18's scripts/syscall.tbl (uprobe and uretprobe from its x86 table). A name that an architecture lacks is absent from its column (None).
+taken from Linux 6.18's scripts/syscall.tbl, and uprobe and uretprobe from its x86 table. A name that an architecture
+lacks is absent from its column (None).
 """
 
 from __future__ import annotations
