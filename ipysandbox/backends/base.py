@@ -55,6 +55,8 @@ class Instance(ABC):
     endpoints: Endpoints
     #: Names of the layers that hold each guarantee, for people.
     guarantees: Mapping[str, tuple[str, ...]]
+    #: Limits that the kernel holds to the byte or the task, by name: they need no watching.
+    bounded: frozenset[str] = frozenset()
     #: Host process whose end is the end of everything inside.
     pid: int
 
@@ -75,12 +77,21 @@ class Instance(ABC):
         """Ask the code to stop, as Ctrl-C would. May be ignored by the code."""
 
     @abstractmethod
+    def deaf(self) -> bool:
+        """Whether the code is known not to hear an interrupt: waiting for it to stop would be in vain."""
+
+    @abstractmethod
     async def kill(self) -> None:
         """End every process inside, however it hides; returns when they are gone."""
 
     @abstractmethod
     def measure(self) -> Usage:
         """Cheap enough for 20 calls a second. Raises ProcessLookupError when the sandbox has ended."""
+
+    @abstractmethod
+    def enforced(self) -> Mapping[str, int]:
+        """Limits for which the kernel itself has ended processes inside, by name, and the most that was held (bytes).
+        Can be asked after the end too."""
 
     @abstractmethod
     async def hide_new_names(self) -> list[str]:

@@ -175,14 +175,16 @@ class Cells:
 
     async def _finish(self, cell: Cell, instance: Instance) -> None:
         """Look at what the cell left, and send the one reply."""
-        alive = self._box.watch.end(cell, instance)
+        alive = await self._box.watch.end(cell, instance)
         content = await self._box.relay.clean("execute_reply", cell.reply.content) if cell.reply else None
         pager = self._box.cleaner.pager_text(cell.reply.content) if cell.reply else None
-        if pager:
+        if pager and "ipysandbox" in cell.request.metadata:  # our own doors have no pager
             await self._box.relay.publish("stream", {"name": "stdout", "text": pager}, cell.request)
+        elif pager and content:
+            content["payload"] = [{"source": "page", "data": {"text/plain": pager}, "start": 0}]
         outcome = self._outcome(cell, content, instance)
         self.running = None
-        self._box.watch.between_cells()
+        self._box.watch.between_cells(cell)
         if alive:
             await self._box.look_at_changes(instance)
         elif self._box.instance is instance:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -98,6 +99,11 @@ def exceeded(limits: Limits, usage: Usage, *, cpu: float, wall: float | None) ->
     if cpu > limits.cpu:
         return hit("cpu", limits.cpu, cpu)
     return None
+
+
+def enforced(limits: Limits, found: Mapping[str, int]) -> LimitHit | None:
+    """The limit for which the kernel ended something by itself, by what ``Instance.enforced`` found."""
+    return hit("memory", limits.memory, found["memory"]) if "memory" in found else None
 
 
 def from_error(limits: Limits, ename: str, evalue: str) -> LimitHit | None:

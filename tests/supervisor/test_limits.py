@@ -228,10 +228,12 @@ def test_socket_buffers_count_as_memory(make_box: MakeBox) -> None:
 import socket, time
 kept = []
 for _ in range(1800):
-    a, b = socket.socketpair(); a.setblocking(False); kept += [a, b]
-    try:
-        while True: a.send(bytes(65536))
-    except BlockingIOError: pass
+    for end in socket.socketpair():
+        kept.append(end); end.setblocking(False)
+    for end in kept[-2:]:
+        try:
+            while True: end.send(bytes(65536))
+        except BlockingIOError: pass
 time.sleep(30)
 """)
     ended_by(result, "memory", state_kept=False)

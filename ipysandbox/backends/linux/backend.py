@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import itertools
 import json
@@ -21,7 +22,11 @@ from ipysandbox.errors import StartError
 from ipysandbox.guest import CHANNELS
 from ipysandbox.policy import Effective, compile_patterns
 
-from . import choice, fonts, layout, machine
+from . import choice, confined_plan, fonts, layout, machine
+from .confined_instance import ConfinedInstance
+from .confined_plan import ConfinedPlan
+from .group_keeper import GroupKeeper
+from .groups import Bounds
 from .instance import LinuxInstance, new_key
 from .plan import Bind, Plan
 from .writable import WritableFolder
@@ -39,6 +44,7 @@ class LinuxBackend(Backend):
         self._runtime_dir, self._spawned = runtime_dir, spawned
         self.machine = machine.probe()
         self.choice = choice.choose(self.machine)
+        self._groups = GroupKeeper(self.machine.cgroup, runtime_dir.name)
         self._zygote: ZygoteHandle | None = None
         self._counter = itertools.count(1)
         self._lock = asyncio.Lock()
@@ -59,7 +65,8 @@ class LinuxBackend(Backend):
         key = new_key()
         listeners, channels = _listen(request.directory)
         threads = _threads(request.effective)
-        plan = self._plan(request.effective)
+        confined = self.choice.tier == "confined"
+        plan = self._confined_plan(request) if confined else self._plan(request.effective)
         matcher = compile_patterns(request.effective.protected)
 
         def protected(relative: str) -> bool:
@@ -69,11 +76,25 @@ class LinuxBackend(Backend):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
         hidden = functools.partial(layout.hidden_paths, request.effective)
-        instance = LinuxInstance(plan, Endpoints(channels, key), self.choice.layers, ours, log_r, folders, hidden)
+        endpoints = Endpoints(channels, key)
+        instance: LinuxInstance
+        if isinstance(plan, ConfinedPlan):
+            instance = ConfinedInstance(plan, endpoints, self.choice.layers, ours, log_r, folders, hidden)
+        else:
+            instance = LinuxInstance(plan, endpoints, self.choice.layers, ours, log_r, folders, hidden)
         identifier = f"{request.name}-{next(self._counter)}"
+        program = {"key": key.decode(), "threads": threads, "confined": plan.scratch if isinstance(plan, ConfinedPlan) else None}
+        limits = request.effective.policy.limits
+        group = self._groups.make(Bounds(limits.memory, plan.rlimits["NPROC"], limits.cpus))
+        if group is not None:
+            instance.hold(group)
+            instance.on_exit(lambda _status: self._groups.drop(group))
         try:
-            await zygote.fork(identifier, [theirs.fileno(), log_w, *(s.fileno() for s in listeners)])
-            await _send_plan(ours, {"plan": plan.to_json(), "program": {"key": key.decode(), "threads": threads}})
+            fds = [theirs.fileno(), log_w, *(s.fileno() for s in listeners)]
+            monitor = await zygote.fork(identifier, fds, group.folders if group else [])
+            if group is not None:
+                group.add(monitor)  # it waits for its plan: nothing of the sandbox runs outside its group
+            await _send_plan(ours, {"tier": self.choice.tier, "plan": plan.to_json(), "program": program})
             theirs.close()
             os.close(log_w)
             log_w = -1
@@ -98,9 +119,15 @@ class LinuxBackend(Backend):
                 fonts.prepare()
                 spawned, self._spawned = self._spawned or spawn(self._runtime_dir), None
                 zygote = ZygoteHandle(spawned)
-                await zygote.started()
+                await asyncio.gather(zygote.started(), self._groups.prepare(zygote.pid))
+                self._choose()
                 self._zygote = zygote
             return self._zygote
+
+    def _choose(self) -> None:
+        """Which layers there are, by what holds now: a control group may have been refused."""
+        self.machine = dataclasses.replace(self.machine, cgroup=self._groups.facts)
+        self.choice = choice.choose(self.machine)
 
     def _plan(self, effective: Effective) -> Plan:
         limits = effective.policy.limits
@@ -111,8 +138,6 @@ class LinuxBackend(Backend):
             for path in font_cache
         )
         shown = layout.layout(effective, inside_id=_INSIDE_ID, extra=extra)
-        allowed = sorted(os.sched_getaffinity(0))
-        count = max(1, min(len(allowed), math.ceil(limits.cpus)))
         return Plan(
             binds=shown.binds,
             overlays=shown.overlays,
@@ -122,11 +147,11 @@ class LinuxBackend(Backend):
             home=layout.HOME,
             cwd=str(effective.project),
             project=str(effective.project),
-            environment=_environment(effective, _threads(effective)),
+            environment=_environment(effective, _threads(effective), home=layout.HOME, temporary=_temporary(effective)),
             scratch_bytes=limits.disk,
             scratch_inodes=max(1024, min(limits.disk >> 14, 131072)),
             rlimits=_rlimits(effective),
-            cpus=tuple(allowed[:count]),
+            cpus=_cpus(effective),
             landlock_abi=self.machine.landlock_abi,
             outside_uid=outside_uid,
             outside_gid=outside_gid,
@@ -134,11 +159,33 @@ class LinuxBackend(Backend):
             absent=(str(self._runtime_dir),),
         )
 
+    def _confined_plan(self, request: StartRequest) -> ConfinedPlan:
+        effective = request.effective
+        limits = effective.policy.limits
+        scratch = confined_plan.make_scratch(self._runtime_dir, request.directory.name)
+        rules, hidden = confined_plan.rules(effective, scratch, tuple(fonts.cached()))
+        home, temporary = f"{scratch}/home", f"{scratch}/tmp"
+        return ConfinedPlan(
+            rules=rules,
+            writable=(*map(str, effective.write), str(scratch)),
+            scratch=str(scratch),
+            cwd=str(effective.project),
+            project=str(effective.project),
+            environment=_environment(effective, _threads(effective), home=home, temporary=temporary),
+            rlimits={**_rlimits(effective), **confined_plan.task_limit(limits.processes)},
+            cpus=_cpus(effective),
+            landlock_abi=self.machine.landlock_abi,
+            absent=(str(self._runtime_dir),),
+            hidden=hidden,
+            scratch_bytes=limits.disk,
+        )
+
     async def close(self) -> None:
         if self._zygote is None and self._spawned is not None:
             self._zygote, self._spawned = ZygoteHandle(self._spawned), None
         if self._zygote is not None:
             await self._zygote.close()
+        await self._groups.close()
 
 
 def _make_folder(folder: Path) -> None:
@@ -193,23 +240,32 @@ def _threads(effective: Effective) -> int:
     return max(1, math.floor(min(effective.policy.limits.cpus, len(os.sched_getaffinity(0)))))
 
 
-def _environment(effective: Effective, threads: int) -> dict[str, str]:
+def _cpus(effective: Effective) -> tuple[int, ...]:
+    allowed = sorted(os.sched_getaffinity(0))
+    return tuple(allowed[: max(1, min(len(allowed), math.ceil(effective.policy.limits.cpus)))])
+
+
+def _temporary(effective: Effective) -> str:
+    """Programs make sockets and pipes in it, which is refused where a folder of the host lies below."""
+    return "/var/tmp" if any(Path("/tmp") in path.parents for path in effective.write) else "/tmp"
+
+
+def _environment(effective: Effective, threads: int, *, home: str, temporary: str) -> dict[str, str]:
     """Everything the code finds in its environment; nothing of the host's unless the policy passes it by name."""
     prefix_bin = os.path.dirname(sys.executable)
     base_bin = os.path.join(sys.base_prefix, "bin")
     path = dict.fromkeys([prefix_bin, base_bin, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"])
     env = {
         "PATH": ":".join(path),
-        "HOME": layout.HOME,
+        "HOME": home,
         "USER": "sandbox",
         "LOGNAME": "sandbox",
         "SHELL": "/bin/sh",
         "LANG": "C.UTF-8",
-        # Programs make sockets and pipes in it, which is refused where a folder of the host lies below.
-        "TMPDIR": "/var/tmp" if any(Path("/tmp") in path.parents for path in effective.write) else "/tmp",
-        "MPLCONFIGDIR": f"{layout.HOME}/.config/matplotlib",
+        "TMPDIR": temporary,
+        "MPLCONFIGDIR": f"{home}/.config/matplotlib",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "IPYTHONDIR": f"{layout.HOME}/.ipython",
+        "IPYTHONDIR": f"{home}/.ipython",
         # Compiled files next to the project's sources would show up as changes of the project.
         "PYTHONDONTWRITEBYTECODE": "1",
         "IPYSANDBOX": "1",

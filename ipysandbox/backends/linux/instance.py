@@ -23,6 +23,8 @@ from ipysandbox.output import clean_text
 
 from . import processes
 from .attempts import Attempts
+from .confined_plan import ConfinedPlan
+from .groups import Group, Used
 from .plan import Overlay, Plan
 from .rootfs import ordered
 from .walk import walk
@@ -34,6 +36,7 @@ _REPORT_BYTES = 1 << 20
 #: The monitor answers in a millisecond; it is a process of ours and waits for nothing else.
 _COVER_SECONDS = 10.0
 _QUICK_LOOK = 0.05
+_KILL_SECONDS = 10.0
 _MOST_HIDDEN_LOOKS = 3
 #: From init's end to the monitor's, which tells what it has seen last.
 _LAST_REPORT_SECONDS = 0.5
@@ -47,7 +50,7 @@ class LinuxInstance(Instance):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Plan | ConfinedPlan,
         endpoints: Endpoints,
         guarantees: Mapping[str, tuple[str, ...]],
         report: socket.socket,
@@ -72,6 +75,8 @@ class LinuxInstance(Instance):
         self._callbacks: list[Callable[[int | None], None]] = []
         self._attempts = Attempts()
         self._monitor = 0
+        self._group: Group | None = None
+        self._enforced: dict[str, int] = {}
         self._heard_all = False
         self._status: int | None = None
         self._cpu = processes.CpuMeter()
@@ -85,6 +90,11 @@ class LinuxInstance(Instance):
         os.set_blocking(log_fd, False)
         loop.add_reader(report.fileno(), self._on_report)
         loop.add_reader(log_fd, self._on_log)
+
+    def hold(self, group: Group) -> None:
+        """The control group that its processes are in from the first."""
+        self._group = group
+        self.bounded = group.bounded
 
     async def wait_ready(self, seconds: float) -> None:
         """Until init has proven the layers and forked the kernel; raises StartError with the stage that failed."""
@@ -169,6 +179,7 @@ class LinuxInstance(Instance):
             asyncio.get_running_loop().remove_reader(self._report.fileno())
             return
         self._last_changes = self.changes()
+        self._used()
         self._ended.set()
         loop = asyncio.get_running_loop()
         if self._report.fileno() >= 0:
@@ -203,6 +214,9 @@ class LinuxInstance(Instance):
     def interrupt(self) -> None:
         self._signal(signal.SIGUSR1)  # init passes it on as SIGINT to the kernel's process group
 
+    def deaf(self) -> bool:
+        return processes.deaf(processes.first_child(self.pid), signal.SIGINT)
+
     def _signal(self, number: int) -> None:
         if self._pidfd >= 0 and self.alive():
             with contextlib.suppress(ProcessLookupError):
@@ -213,14 +227,31 @@ class LinuxInstance(Instance):
         self._signal(signal.SIGKILL)
         if not self.pid:
             self._finish()  # it never said that it exists; its monitor was ended by the caller
-        await asyncio.wait_for(self._ended.wait(), 10)
+        try:
+            await asyncio.wait_for(self._ended.wait(), _KILL_SECONDS)
+        except asyncio.TimeoutError:
+            if self._group is None:
+                raise
+            self._group.kill()
+            await asyncio.wait_for(self._ended.wait(), _KILL_SECONDS)
+
+    def enforced(self) -> Mapping[str, int]:
+        if self.alive():
+            self._used()
+        return self._enforced
+
+    def _used(self) -> Used:
+        """What its control group says; notes what the kernel has ended by it."""
+        used = self._group.used() if self._group is not None else Used()
+        if used.oom_kills:
+            self._enforced["memory"] = used.peak or used.memory or 0
+        return used
 
     def measure(self) -> Usage:
-        if not self.alive() or self._scratch < 0:
+        if not self.alive() or not self.pid:
             raise ProcessLookupError(self.pid)
         sample = processes.sample(self.pid, self._cpu, beside=self._monitor)
-        scratch = os.fstatvfs(self._scratch)
-        scratch_bytes = (scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize
+        in_memory, scratch_bytes, scratch_files = self._measure_scratch()
         step = max(1 << 20, self.plan.scratch_bytes // 16)
         rows = [folder.measure(step) for folder in self._folders]
         started = time.monotonic()
@@ -228,20 +259,33 @@ class LinuxInstance(Instance):
         if started >= self._next_descriptors or any(folder.walked for folder in self._folders):
             self._look_at_descriptors(sample.pids)
             self._next_descriptors = started + 10 * (time.monotonic() - started)
+        used = self._used()
+        return Usage(
+            cpu=sample.cpu if used.cpu is None else used.cpu,
+            memory=self._memory(sample, in_memory) if used.memory is None else used.memory,
+            processes=max(0, sample.processes - 1),  # init is ours
+            disk=scratch_bytes + self._descriptors.deleted + sum(row[0] for row in rows),
+            files=scratch_files + sum(row[1] for row in rows),
+        )
+
+    def _memory(self, sample: processes.Sample, scratch: int) -> int:
+        """Where no control group counts. ``scratch``: bytes of the scratch space that lie in memory."""
         # Buffers of sockets belong to no process's memory: beyond a few, each counts as full.
         buffers = max(0, self._descriptors.sockets - _FREE_SOCKETS) * _SOCKET_BUFFER
         # Without walking any map first: resident pages and scratch space are never less than what counts.
-        memory = sample.resident + scratch_bytes + buffers
+        memory = sample.resident + scratch + buffers
         if memory > self._exact_above:
             anonymous, shared = processes.memory(sample.pids)
-            memory = anonymous + max(shared, scratch_bytes) + buffers
-        return Usage(
-            cpu=sample.cpu,
-            memory=memory,
-            processes=max(0, sample.processes - 1),  # init is ours
-            disk=scratch_bytes + self._descriptors.deleted + sum(row[0] for row in rows),
-            files=scratch.f_files - scratch.f_ffree + sum(row[1] for row in rows),
-        )
+            memory = anonymous + max(shared, scratch) + buffers
+        return memory
+
+    def _measure_scratch(self) -> tuple[int, int, int]:
+        """Of the scratch space: bytes that lie in memory, bytes, entries."""
+        if self._scratch < 0:
+            raise ProcessLookupError(self.pid)
+        scratch = os.fstatvfs(self._scratch)
+        used = (scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize
+        return used, used, scratch.f_files - scratch.f_ffree
 
     def _look_at_descriptors(self, pids: tuple[int, ...]) -> None:
         devices = frozenset(folder.device for folder in self._folders)
@@ -304,6 +348,8 @@ class LinuxInstance(Instance):
         return sorted(found, key=lambda change: change.path)
 
     def _overlays(self) -> list[tuple[int, str]]:
+        if isinstance(self.plan, ConfinedPlan):
+            return []
         steps = enumerate(ordered(self.plan))
         return [(number, step.target) for number, step in steps if isinstance(step, Overlay) and step.writable]
 

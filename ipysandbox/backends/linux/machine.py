@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import landlock, libc, syscalls
+from . import cgroup, landlock, libc, syscalls
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class Machine:
     mapped_ids: tuple[tuple[int, int], ...]
     #: Ubuntu 23.10 and later: AppArmor takes the rights away inside new user namespaces.
     apparmor_restricts: bool
+    #: seccomp can hand a stopped call to another process (kernel 5.0).
+    user_notification: bool = True
+    cgroup: cgroup.Facts = field(default_factory=cgroup.Facts)
 
 
 def probe() -> Machine:
@@ -38,6 +42,8 @@ def probe() -> Machine:
         root=os.geteuid() == 0,
         mapped_ids=_mapped_ids(),
         apparmor_restricts=_sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1",
+        user_notification=has_calls and _can_notify(),
+        cgroup=cgroup.probe(),
     )
 
 
@@ -46,6 +52,15 @@ def _sysctl(name: str) -> str:
         return Path("/proc/sys", name).read_text().strip()
     except OSError:
         return ""
+
+
+def _can_notify() -> bool:
+    action = ctypes.c_uint32(0x7FC00000)  # SECCOMP_RET_USER_NOTIF
+    try:
+        libc.syscall("seccomp", 2, 0, ctypes.string_at(ctypes.addressof(action), 4))  # SECCOMP_GET_ACTION_AVAIL
+    except OSError:
+        return False
+    return True
 
 
 def _mapped_ids() -> tuple[tuple[int, int], ...]:

@@ -90,6 +90,19 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
     return Sample(meter.add(rows), resident, len(pids), tuple(pids))
 
 
+def first_child(pid: int) -> int:
+    """The oldest living child of a process; 0 where there is none."""
+    return int((_read(f"/proc/{pid}/task/{pid}/children").split() or [b"0"])[0])
+
+
+def deaf(pid: int, number: int) -> bool:
+    """Whether the main thread of ``pid`` is stopped, or ignores or blocks the signal ``number``."""
+    rows = (line.split(b":", 1) for line in _read(f"/proc/{pid}/status").split(b"\n") if b":" in line)
+    status = {key: value.strip() for key, value in rows}
+    masks = int(status.get(b"SigIgn", b"0"), 16) | int(status.get(b"SigBlk", b"0"), 16)
+    return status.get(b"State", b"")[:1] in (b"T", b"t") or bool(masks >> (number - 1) & 1)
+
+
 def memory(pids: tuple[int, ...]) -> tuple[int, int]:
     """(anonymous, shared-memory) bytes of ``pids``, each shared page divided among its users (PSS).
 

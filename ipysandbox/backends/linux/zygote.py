@@ -20,7 +20,7 @@ import struct
 import sys
 from typing import Any
 
-from . import launch, libc, seccomp
+from . import confined, groups, launch, libc, seccomp
 
 _KERNEL_MODULE = "ipysandbox.guest.kernel"
 #: What it would load at its start, in every child; a Python that lacks one does without, as everywhere.
@@ -54,6 +54,7 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
     gc.freeze()  # the collector then leaves the shared pages alone in every child
     _send(control, {"event": "ready", "pid": os.getpid()})
     children: dict[int, str] = {}
+    made: list[str] = []
     while True:
         # Load what is left only while nobody waits for a sandbox.
         sources: list[Any] = [control, wake_r]
@@ -69,12 +70,13 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
             message, fds = received
             pid = _spawn(message, fds, control, (wake_r, wake_w))
             children[pid] = message["id"]
+            made = [*filter(os.path.exists, made), *message["groups"]]
             for fd in fds:
                 os.close(fd)
             _send(control, {"event": "forked", "pid": pid, "id": message["id"]})
         elif pending and not readable:
             _preload(pending.pop(0))
-    _end(children, runtime_dir)
+    _end(children, made, runtime_dir)
 
 
 def _preload(name: str) -> None:
@@ -105,7 +107,8 @@ def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, wake
         request["zygote"] = message["zygote"]
         from ipysandbox.guest import kernel
 
-        status = launch.monitor(request, launch.Report(report_sock), fds[2:], fds[1], kernel.run)
+        monitor = confined.monitor if request["tier"] == "confined" else launch.monitor
+        status = monitor(request, launch.Report(report_sock), fds[2:], fds[1], kernel.run)
     except BaseException as exc:  # noqa: BLE001 - a forked copy of the zygote must end here
         print(f"monitor: {type(exc).__name__}: {exc}", file=sys.stderr)
     finally:
@@ -121,13 +124,14 @@ def _reap(children: dict[int, str]) -> list[tuple[int, str, int]]:
     return gone
 
 
-def _end(children: dict[int, str], runtime_dir: str) -> None:
-    """The supervisor is gone: so are its sandboxes, and its folder of sockets."""
+def _end(children: dict[int, str], made: list[str], runtime_dir: str) -> None:
+    """The supervisor is gone: so are its sandboxes, their control groups (``made``), and its folder of sockets."""
     for pid in children:
         os.kill(pid, signal.SIGKILL)
     for pid in children:
         os.waitpid(pid, 0)
     shutil.rmtree(runtime_dir, ignore_errors=True)
+    groups.remove_all(made)
 
 
 def _drain(fd: int) -> None:

@@ -78,10 +78,16 @@ class ZygoteHandle:
     def alive(self) -> bool:
         return self._process.poll() is None and not self._reader.done()
 
-    async def fork(self, identifier: str, fds: list[int]) -> int:
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def fork(self, identifier: str, fds: list[int], groups: list[str]) -> int:
+        """The pid of the new sandbox's monitor, which waits for its plan. ``groups``: folders of its control group,
+        which the zygote removes if the supervisor no longer can."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._forks[identifier] = future
-        data = json.dumps({"id": identifier, "zygote": self._process.pid}).encode()
+        data = json.dumps({"id": identifier, "zygote": self._process.pid, "groups": groups}).encode()
         socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
         return await asyncio.wait_for(future, START_SECONDS)
 
