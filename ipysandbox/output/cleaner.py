@@ -47,7 +47,7 @@ class Cleaner:
             "is_complete_reply": self._is_complete_reply,
             "kernel_info_reply": self._kernel_info_reply,
             "comm_info_reply": lambda _: {"status": "ok", "comms": {}},
-            "history_reply": lambda _: {"status": "ok", "history": []},
+            "history_reply": self._history_reply,
             "interrupt_reply": lambda c: self._outcome(c),
             "shutdown_reply": lambda c: {**self._outcome(c), "restart": c.get("restart") is True},
             "input_request": lambda c: {
@@ -189,6 +189,17 @@ class Cleaner:
             return {"status": "incomplete", "indent": spaces}
         return {"status": status if status in ("complete", "invalid") else "unknown"}
 
+    def _history_reply(self, content: Content) -> Content:
+        """Rows of (session, line, input) or (session, line, (input, output)); the latest, where there are too many."""
+        reply = self._outcome(content)
+        rows: Any = content.get("history")
+        history = [
+            [_position(row[0]), _position(row[1]), _history_text(row[2])]
+            for row in (rows[-_MAX_ENTRIES:] if isinstance(rows, list) else ())
+            if isinstance(row, list) and len(row) == 3
+        ]
+        return {**reply, "history": history} if reply["status"] == "ok" else reply
+
     def _kernel_info_reply(self, content: Content) -> Content:
         language = content.get("language_info")
         language = language if isinstance(language, dict) else {}
@@ -219,6 +230,13 @@ def _line(value: object, limit: int) -> str:
 
 def _one_line(value: object) -> str:
     return " ".join(_line(value, _MAX_WORD).split("\n"))
+
+
+def _history_text(value: object) -> object:
+    """A cell's input, or its input and output, where there was one."""
+    if isinstance(value, list):
+        return [_line(part, _MAX_LINE) if isinstance(part, str) else None for part in value[:2]]
+    return _line(value, _MAX_LINE)
 
 
 def _matching(pattern: re.Pattern[str], value: object) -> str:

@@ -59,6 +59,8 @@ class Relay:
         #: Requests not answered yet, and those that may still have outputs, by message id.
         self._waiting: dict[str, tuple[str, Message]] = {}
         self._known: OrderedDict[str, Message] = OrderedDict()
+        #: Cells whose code has not been shown yet to the other clients.
+        self._unshown: set[str] = set()
         self._welcome = asyncio.Event()
         self._internal: dict[str, asyncio.Future[Message]] = {}
         self.endpoints: dict[str, str] = {}
@@ -165,6 +167,8 @@ class Relay:
         """Send a client's request on to the kernel under its own header, signed with the kernel's key."""
         self._waiting[message.id] = (channel, message)
         self._known[message.id] = message
+        if message.type == "execute_request" and not message.content.get("silent"):
+            self._unshown.add(message.id)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         if channel not in self._back:
@@ -238,8 +242,19 @@ class Relay:
                 content = await self.clean(kind, message.content, sum(map(len, frames)))
                 if content is not None:
                     await self.publish(kind, content, request)
-            elif kind != "execute_input":
+            elif kind == "execute_input":
+                await self._show_input(request, message)
+            else:
                 self.dropped += 1
+
+    async def _show_input(self, request: Message, message: Message) -> None:
+        """Tell every client what runs, once a cell: the code that was asked for, with the kernel's number for it."""
+        if request.id not in self._unshown:
+            return
+        self._unshown.discard(request.id)
+        content = await self.clean("execute_input", message.content)
+        if content is not None:
+            await self.publish("execute_input", {**content, "code": request.content.get("code")}, request)
 
     async def _stdin_from_kernel(self) -> None:
         while True:
@@ -347,6 +362,7 @@ class Relay:
     ) -> None:
         """Answer ``request`` once, and tell that it is done."""
         where, _ = self._waiting.pop(request.id, (channel or "shell", None))
+        self._unshown.discard(request.id)
         kind = request.type.replace("_request", "_reply")
         message = Message(
             new_header(kind, self.session), request.header, metadata or {}, content, request.idents, buffers or []

@@ -344,7 +344,7 @@ def test_json_is_kept_but_bounded(cleaner):
         "nan": "nan",
     }
     wide = show(cleaner, {"application/json": list(range(10**6))})["application/json"]
-    assert len(wide) <= 100_001
+    assert len(wide) < 100_100
 
 
 BOMBS = {
@@ -376,3 +376,16 @@ def test_notes_are_bounded(cleaner):
         show(cleaner, {f"application/x-{i}": "x" * 10})
     assert len(cleaner.notes) <= 100
     assert all(len(note) < 700 for note in cleaner.notes)
+
+
+def test_history_is_rebuilt_row_by_row_and_bounded(cleaner):
+    rows = [[1, 2, "x = 1"], [1, 3, ["y\x1b]0;t\x07", "'out'"]], [1, 4, ["z", None]], "row", [1, 2], [[], {}, {"a": 1}]]
+    reply = cleaner.clean("history_reply", {"status": "ok", "history": rows})
+    assert reply == {
+        "status": "ok",
+        "history": [[1, 2, "x = 1"], [1, 3, ["y", "'out'"]], [1, 4, ["z", None]], [0, 0, ""]],
+    }
+    many = cleaner.clean("history_reply", {"status": "ok", "history": [[1, n, "x" * 200_000] for n in range(1500)]})
+    assert many["history"][-1][1] == 1499
+    assert len(many["history"]) == 1000
+    assert max(len(row[2]) for row in many["history"]) < 100_100
