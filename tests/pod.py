@@ -1,9 +1,9 @@
-"""Runs a command as a container engine would: under a filter that refuses what Docker's and Kubernetes' default profiles do.
+"""Runs a command as a container engine would: under a filter that refuses what their default profiles do.
 
     python tests/pod.py COMMAND [ARGUMENT ...]
 
-No namespaces, mounts, tracing, keyrings or stolen descriptors; clone3 answers that it does not exist. The real engine is
-tested too (tests/containers); this needs none, and runs wherever the tests run.
+No namespaces, mounts, tracing, keyrings or stolen descriptors; clone3 answers that it does not exist. The real engine
+is tested too; this needs none, and runs wherever the tests run.
 Source: Docker's documentation, "Seccomp security profiles for Docker", table of significant blocked calls.
 """
 

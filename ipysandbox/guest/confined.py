@@ -5,7 +5,8 @@ Conveniences, not walls: code that goes around them meets the kernel's refusal.
 
 from __future__ import annotations
 
-import _multiprocessing
+import _multiprocessing  # type: ignore[import-not-found]
+import _posixshmem  # type: ignore[import-not-found]
 import array
 import codecs
 import errno
@@ -18,8 +19,6 @@ import termios
 import threading
 import time
 from typing import Any
-
-import _posixshmem
 
 #: In the sandbox's own folder; stands for /dev/shm.
 _FOLDER = "shm"
@@ -70,7 +69,7 @@ class _FifoSemLock:
         self._count = 0
 
     @classmethod
-    def _rebuild(cls, handle: int, kind: int, maxvalue: int, name: str | None) -> _FifoSemLock:
+    def _rebuild(cls, _handle: int, kind: int, maxvalue: int, name: str | None) -> _FifoSemLock:
         self = cls.__new__(cls)
         if name is None:
             raise OSError(errno.ENOENT, "a lock without a name can be inherited only")

@@ -47,12 +47,12 @@ class ForkAwareIOPubThread(IOPubThread):
         held[part] = packet[_HEADER.size :]
         if len(held) == parts:
             del self._open[sender, number]
-            self.send_multipart(_split(b"".join(held[index] for index in range(parts))))
+            self.send_multipart(_split(b"".join(held[index] for index in range(parts))))  # type: ignore[no-untyped-call]
         while len(self._open) > _MOST_OPEN:
             del self._open[next(iter(self._open))]
 
     def _really_send(self, msg: Sequence[Any], *args: Any, **kwargs: Any) -> None:
-        if self._is_master_process():
+        if os.getpid() == self._master_pid:
             super()._really_send(msg, *args, **kwargs)  # type: ignore[no-untyped-call]
             return
         data = b"".join(_FRAME.pack(len(frame)) + frame for frame in map(_bytes, msg))

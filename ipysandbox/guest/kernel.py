@@ -12,9 +12,9 @@ import warnings
 from typing import Any, ClassVar, NoReturn
 
 import zmq
+from ipykernel import kernelapp
 from ipykernel.heartbeat import Heartbeat
 from ipykernel.ipkernel import IPythonKernel
-from ipykernel import kernelapp
 from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
@@ -74,11 +74,9 @@ class SandboxKernelApp(IPKernelApp):
         return port
 
     def init_iopub(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        kept, kernelapp.IOPubThread = kernelapp.IOPubThread, ForkAwareIOPubThread
-        try:
-            super().init_iopub(context)  # type: ignore[no-untyped-call]
-        finally:
-            kernelapp.IOPubThread = kept
+        # The base names the class of its thread itself; this process starts one kernel, so it may stay replaced.
+        vars(kernelapp)["IOPubThread"] = ForkAwareIOPubThread
+        super().init_iopub(context)  # type: ignore[no-untyped-call]
 
     def init_control(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         # The debugger's own connection to the shell goes by the address, which does not exist in here. Once begun, it

@@ -83,7 +83,8 @@ class LinuxBackend(Backend):
         else:
             instance = LinuxInstance(plan, endpoints, self.choice.layers, ours, log_r, folders, hidden)
         identifier = f"{request.name}-{next(self._counter)}"
-        program = {"key": key.decode(), "threads": threads, "confined": plan.scratch if isinstance(plan, ConfinedPlan) else None}
+        scratch = plan.scratch if isinstance(plan, ConfinedPlan) else None
+        program = {"key": key.decode(), "threads": threads, "confined": scratch}
         limits = request.effective.policy.limits
         group = self._groups.make(Bounds(limits.memory, plan.rlimits["NPROC"], limits.cpus))
         if group is not None:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import confined_selftest, emulate, emulate_signals, landlock, libc, notify, processes, seccomp
+from . import confined_selftest, emulate, emulate_signals, landlock, libc, metadata, notify, processes, seccomp
 from .confined_plan import ConfinedPlan
 from .launch import Program, Report, close_all_but, enter_program
 from .watch import Handover, Watch
@@ -64,13 +64,17 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
 
 
 class _Watch(Watch):
-    """As with namespaces; besides, it does file calls itself, collects orphans, and ends when the supervisor says so."""
+    """As with namespaces; besides, it does calls itself, collects orphans, and ends when the supervisor says so."""
 
     def __init__(self, plan: ConfinedPlan, report: Report, handover: socket.socket, child: int) -> None:
         calls = emulate.Files(plan.writable).calls()
         if plan.landlock_abi < landlock.SIGNALS_SINCE:
             calls |= emulate_signals.Signals(os.getpid()).calls()
+        readable = [path for path, rights in plan.rules if rights & landlock.READ_FILE]
+        listed = [path for path, rights in plan.rules if not rights & landlock.READ_FILE]
+        told = metadata.Metadata(os.getpid(), [*readable, *listed], plan.writable, plan.hidden).calls()
         handlers = {name: _handler(call) for name, call in calls.items()}
+        handlers |= {name: _answered(call) for name, call in told.items()}
         super().__init__(child, report, handover, os.open("/proc", os.O_PATH | os.O_CLOEXEC), handlers)
         self._child = child
         #: As long as this is open, the rule for the program's own folder in /proc holds: it lies on this very inode.
@@ -108,6 +112,16 @@ def _handler(call: Callable[[notify.Notification], None]) -> notify.Handler:
         except OSError as exc:
             return notify.Answer(errno=exc.errno or errno.EPERM)
         return notify.Answer()
+
+    return handle
+
+
+def _answered(call: Callable[[notify.Notification], notify.Answer]) -> notify.Handler:
+    def handle(stopped: notify.Notification) -> notify.Answer:
+        try:
+            return call(stopped)
+        except OSError as exc:
+            return notify.Answer(errno=exc.errno or errno.EACCES)
 
     return handle
 

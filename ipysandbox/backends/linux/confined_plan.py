@@ -1,7 +1,8 @@
 """What a sandbox without namespaces may reach: a policy and the interpreter's places in, Landlock rules out.
 
-There is no root of its own to show things in, so paths are the host's, and what is not named stays where it is but can't
-be opened. Landlock knows only "this and all below": a folder that holds a name to hide is opened up entry by entry.
+There is no root of its own to show things in, so paths are the host's, and what is not named stays where it is but
+can't be opened. Landlock knows only "this and all below": a folder that holds a name to hide is opened up entry by
+entry.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ def _refuse_covered(effective: Effective, folder: Path) -> None:
         names = find_hidden(folder, compile_patterns(patterns))
         if names:
             raise StartError(
-                f"files.write: {folder} holds {names[0]}, which must stay {what}; without namespaces that can't be held "
-                "inside a folder that may be written",
+                f"files.write: {folder} holds {names[0]}, which must stay {what}; without namespaces that can't be "
+                "held inside a folder that may be written",
                 hint="Move it out of that folder, or name another folder in files.write.",
             )

@@ -1,4 +1,4 @@
-"""Sends signals on a sandbox's behalf, to its own processes only, where Landlock can't bound them yet (before ABI 6)."""
+"""Sends signals on a sandbox's behalf, to its own processes only, where Landlock can't bound them (before ABI 6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 
 from . import libc, processes
-from .emulate import number
+from .caller import number
 from .notify import Notification
 
 

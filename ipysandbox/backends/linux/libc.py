@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import platform
 
 from . import syscalls
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _NR = syscalls.numbers()
+#: Which of the two architectures this is, where their structures differ.
+X86 = platform.machine() == "x86_64"
 
 # linux/sched.h
 CLONE_NEWNS = 0x00020000
@@ -186,6 +190,52 @@ def close_range(first: int, last: int = 0x7FFFFFFF) -> None:
 def sethostname(name: str) -> None:
     raw = name.encode()
     syscall("sethostname", raw, len(raw))
+
+
+class _Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+
+
+_libc.process_vm_readv.restype = _libc.process_vm_writev.restype = ctypes.c_ssize_t
+
+
+def read_memory(pid: int, address: int, count: int) -> bytes:
+    """Up to ``count`` bytes of another process; empty if they can't be read."""
+    buffer = ctypes.create_string_buffer(count)
+    here, there = _Iovec(ctypes.addressof(buffer), count), _Iovec(address, count)
+    done = _libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    if done >= 0:
+        return buffer.raw[:done]
+    # Older container engines refuse that call to everybody inside, and not this way, which asks for the same right.
+    try:
+        fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, count, address)
+    except (OSError, OverflowError):
+        return b""
+    finally:
+        os.close(fd)
+
+
+def write_memory(pid: int, address: int, data: bytes) -> int:
+    """How many bytes of ``data`` could be put into another process."""
+    buffer = ctypes.create_string_buffer(data, len(data))
+    here, there = _Iovec(ctypes.addressof(buffer), len(data)), _Iovec(address, len(data))
+    done = int(_libc.process_vm_writev(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
+    if done >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
+        return max(0, done)
+    try:
+        fd = os.open(f"/proc/{pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return os.pwrite(fd, data, address)
+    except (OSError, OverflowError):
+        return 0
+    finally:
+        os.close(fd)
 
 
 class _CapHeader(ctypes.Structure):

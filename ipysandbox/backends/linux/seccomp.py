@@ -19,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import functools
+import os
 import platform
 import socket
 import struct
@@ -138,11 +139,14 @@ CONFINED_EMULATED = frozenset(
     chmod chown fchmod fchmodat fchmodat2 fchown fchownat futimesat lchown truncate utime utimensat utimes
     """.split()
 )
+#: Answered by the monitor, which tells only of files that the policy shows (see metadata.py).
+CONFINED_TOLD = frozenset("access faccessat faccessat2 lstat newfstatat readlink readlinkat stat statx".split())
 #: The same for signals, where Landlock does not keep them inside yet (see emulate_signals.py).
 SIGNALS = frozenset("kill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo tgkill tkill".split())
 
 # Linux 6.x: socket families and what an unprivileged program has from them.
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+_PAIRS = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
 _AF_NETLINK, _NETLINK_ROUTE = 16, 0  # getifaddrs(3)
 _CLONE_NEW = 0x7E020080  # every CLONE_NEW* flag, CLONE_NEWTIME included
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
@@ -260,13 +264,20 @@ def _only_self(*arguments: int, deny: _Insn) -> list[_Insn]:
     return [*block, _ALLOW]
 
 
+def _confined_open(flags: int, otherwise: list[_Insn], deny: _Insn) -> list[_Insn]:
+    """To the monitor: O_PATH, which no Landlock rule sees; and no flags at all, as C programs read /proc/self."""
+    return [_low(flags), (_JEQ, 1, 0, 0), (_JSET, 0, 1, os.O_PATH), deny, *otherwise]
+
+
 def _confined_rules(deny: _Insn, no_family: _Insn) -> dict[str, list[_Insn]]:
     return {
         # Only pairs that stay pairs: a datagram socket could still send to any address by sendmsg.
-        "socketpair": [_low(1), _stmt(_AND, 0xF), *_only_values(None, (socket.SOCK_STREAM, socket.SOCK_SEQPACKET), deny)],
+        "socketpair": [_low(1), _stmt(_AND, 0xF), *_only_values(None, _PAIRS, deny)],
         "socket": [no_family],
+        "open": _confined_open(1, _deny_setid_create(1, 2, deny), deny),
+        "openat": _confined_open(2, _deny_setid_create(2, 3, deny), deny),
         "prlimit64": _only_self(0, deny=deny),
-        # Thread libraries name each thread by its number, and stop if they may not; nothing real-time is allowed anyway.
+        # Thread libraries name threads by number, and abort if they may not; nothing real-time is allowed anyway.
         "sched_setparam": _only_self(0, deny=_ret_errno(0)),
         "sched_setscheduler": _only_self(0, deny=_ret_errno(0)),
         "setpriority": _only_self(0, 1, deny=deny),  # PRIO_PROCESS is 0
@@ -318,17 +329,17 @@ def _answers(replaced: frozenset[str], notify: bool) -> list[tuple[frozenset[str
 
 
 @functools.cache
-def program(
-    machine: str | None = None, *, confined: bool = False, signals: bool = False, notify: bool = True
-) -> bytes:
+def program(machine: str | None = None, *, confined: bool = False, signals: bool = False, notify: bool = True) -> bytes:
     """The filter for ``machine`` as an array of ``struct sock_filter``.
 
     :param confined: for a sandbox without namespaces, where the filter has more to refuse.
     :param signals: for one of those whose signals Landlock doesn't keep inside.
     :param notify: refused calls wait for a listener; without, they fail at once and nobody hears of them.
     """
-    to_monitor = CONFINED_REFUSED | CONFINED_EMULATED | (SIGNALS if signals else frozenset()) if confined else frozenset()
-    replaced = to_monitor | CONFINED_UNSUPPORTED if confined else frozenset()
+    to_monitor: frozenset[str] = frozenset()
+    if confined:
+        to_monitor = CONFINED_REFUSED | CONFINED_EMULATED | CONFINED_TOLD | (SIGNALS if signals else frozenset())
+    replaced = to_monitor | CONFINED_UNSUPPORTED if confined else to_monitor
     machine = machine or platform.machine()
     numbers = syscalls.numbers(machine)
     if not numbers:
