@@ -69,9 +69,10 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
         os.setsid()  # no controlling terminal, and no process group of the caller's
         stage = "session keyring"
         # Namespaces don't cover keyrings: leave the caller's behind.
-        libc.syscall("keyctl", libc.KEYCTL_JOIN_SESSION_KEYRING, None)
+        libc.new_session_keyring()
         # Refused calls are told by the host's process numbers, which only its own /proc knows; soon it is out of reach.
         proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        outside = selftest.Outside.seen(request["zygote"])
         as_root = os.geteuid() == 0
         stage = "user namespace"
         mapper = _Mapper(plan) if as_root else None
@@ -104,9 +105,10 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
             os.close(alive_w)
             os.close(proc)
             mine.close()
-            _init(plan, request, report, Handover(inits), trees, program_fds, log_fd, alive_r, program)
+            _init(plan, request, report, Handover(inits), outside, trees, program_fds, log_fd, alive_r, program)
         os.close(alive_r)
         inits.close()
+        outside.close()
         report.send("init", pid=init_pid, monitor=os.getpid())  # said before init may say that it is ready
         os.write(alive_w, b"!")
     except OSError as exc:
@@ -223,6 +225,7 @@ def _init(
     request: dict[str, Any],
     report: Report,
     handover: Handover,
+    outside: selftest.Outside,
     trees: dict[str, int] | None,
     program_fds: list[int],
     log_fd: int,
@@ -261,7 +264,8 @@ def _init(
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         watched = _filter_calls(handover)
         stage = "self-test"
-        failures = selftest.run(plan.absent, plan.project)
+        failures = selftest.run(plan, outside)
+        outside.close()
         if watched and not handover.answered():
             failures.append("refused system calls do not reach the audit trail")
         if failures:

@@ -45,6 +45,8 @@ PR_SET_TIMERSLACK = 29
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
+#: SECBIT_NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE and their locks (linux/securebits.h).
+SECUREBITS = 0b11001111
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 KEYCTL_JOIN_SESSION_KEYRING = 1
@@ -257,8 +259,8 @@ def drop_capabilities() -> None:
                 break
             raise
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    # SECBIT_NOROOT, NO_SETUID_FIXUP, NO_CAP_AMBIENT_RAISE and their locks: uid 0 means nothing from here on.
-    prctl(PR_SET_SECUREBITS, 0b11001111)
+    # Uid 0 means nothing from here on.
+    prctl(PR_SET_SECUREBITS, SECUREBITS)
     clear_capabilities()
 
 
@@ -268,3 +270,20 @@ def clear_capabilities() -> None:
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = _CapHeader(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3
     syscall("capset", header, _CapData())
+
+
+def new_session_keyring() -> None:
+    """Leave the session keyring that was inherited for a new, empty one. OSError if it is still the same after."""
+    before = _session_keyring()
+    syscall("keyctl", KEYCTL_JOIN_SESSION_KEYRING, None)
+    if _session_keyring() == before:
+        raise OSError(errno.EPERM, "the session keyring of the host is still there")
+
+
+def _session_keyring() -> int:
+    try:
+        return syscall("keyctl", 0, -3, 0)  # KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING; none is made
+    except OSError as exc:
+        if exc.errno == errno.ENOKEY:
+            return 0
+        raise

@@ -17,9 +17,11 @@ from .plan import Bind, Overlay, Plan
 #: Where the new root is put together; its old content is covered in this mount namespace only.
 _STAGE = "/tmp"
 _SCRATCH = _STAGE + "/.scratch"
+#: A file that everything but Landlock would let be read: no rule opens it. The self-test tries to.
+CLOSED = "/.closed"
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 #: Files of /proc that tell about, or act on, the whole machine.
-_PROC_EMPTY = (
+PROC_EMPTY = (
     "kcore",
     "keys",
     "key-users",
@@ -101,6 +103,7 @@ def build(plan: Plan, trees: dict[str, int]) -> int:
         _make_file(_STAGE + path)
         with open(_STAGE + path, "w") as file:
             file.write(text)
+    _make_file(_STAGE + CLOSED)
     _devices(trees)
     for path, (name, _) in private.items():
         os.makedirs(_STAGE + path, exist_ok=True)
@@ -246,7 +249,7 @@ def _proc() -> None:
             libc.mount(path, path, None, libc.MS_BIND | libc.MS_REC)
             flags = libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
             libc.mount(None, path, None, libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | flags)
-    for name in _PROC_EMPTY:
+    for name in PROC_EMPTY:
         if os.path.exists(f"{where}/{name}"):
             libc.mount(f"{_STAGE}/dev/null", f"{where}/{name}", None, libc.MS_BIND)
     for name in _PROC_HIDDEN:

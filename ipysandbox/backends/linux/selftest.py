@@ -1,69 +1,173 @@
-"""Tries, from inside and before any code runs, what must not work; the layers are believed only when they refuse.
+"""Tries, from inside and before any code runs, what must not work and what must; the layers are believed only then.
 
-Runs in init after its last restriction, so the program that is forked next is held by exactly what was tested.
+Runs in init after its last restriction, so the program that is forked next is held by exactly what was tested. Each
+layer is asked for by itself where that is possible: two that refuse the same must not stand for each other.
 """
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import errno
 import os
+import resource
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from . import libc
+from . import libc, rootfs, selftest_mounts
+from .plan import Plan
 
 #: TEST-NET-1 (RFC 5737): an address that is nobody's; without a route the answer is immediate.
 _NOWHERE = ("192.0.2.1", 9)
+_NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+_AF_VSOCK, _AF_PACKET = 40, 17
+_NAME = ".ipysandbox-selftest"
+#: An ordinary connection of the loopback device takes microseconds.
+_CONNECT_SECONDS = 5.0
+_PR_GET_DUMPABLE, _PR_GET_SECUREBITS = 3, 27
 
 
-def run(absent: Sequence[str], project: str) -> list[str]:
-    """What was not refused, in words; empty when everything held."""
-    failures: list[str] = []
+@dataclass(frozen=True)
+class Outside:
+    """What exists outside, to be missed inside: seen by the monitor while it is still there."""
 
-    def refused(what: str, action: Callable[[], object], *errors: int) -> None:
+    #: Identity of each kind of namespace, as /proc/self/ns tells it.
+    namespaces: Mapping[str, str]
+    #: A process that this user may signal.
+    pid: int
+    #: Listens on the host's loopback, where there is one, until this is closed.
+    listener: socket.socket
+
+    @classmethod
+    def seen(cls, pid: int) -> Outside:
+        listener = socket.socket(socket.AF_INET)
+        with contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(1)
+        return cls(_namespaces(), pid, listener)
+
+    def close(self) -> None:
+        self.listener.close()
+
+
+def run(plan: Plan, outside: Outside) -> list[str]:
+    """What did not hold, in words; empty when everything did."""
+    tests = _Tests()
+    _refusals(tests, plan, outside)
+    _permissions(tests, plan)
+    tests.failures += _posture(plan, outside)
+    tests.failures += selftest_mounts.failures(plan)
+    return tests.failures
+
+
+class _Tests:
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+
+    def refused(self, what: str, action: Callable[[], object], *errors: int) -> None:
         try:
             action()
         except OSError as exc:
             if exc.errno not in errors:
-                failures.append(f"{what} failed for another reason than expected: {exc}")
+                self.failures.append(f"{what} failed for another reason than expected: {exc}")
         else:
-            failures.append(f"{what} was not refused")
+            self.failures.append(f"{what} was not refused")
 
-    for path in absent:
-        refused(f"reading {path}", lambda path=path: os.stat(path), errno.ENOENT, errno.EACCES, errno.ENOTDIR)  # type: ignore[misc]
-    refused("writing to /usr", lambda: os.mkdir("/usr/.ipysandbox-selftest"), errno.EROFS, errno.EACCES)
-    refused("making a device", lambda: os.mknod("/tmp/.selftest", 0o020600, 0), errno.EPERM)
+    def allowed(self, what: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as exc:
+            self.failures.append(f"{what} was refused: {exc}")
+
+
+def _refusals(tests: _Tests, plan: Plan, outside: Outside) -> None:
+    refused = tests.refused
+    gone = (errno.ENOENT, errno.EACCES, errno.ENOTDIR)
+    for path in plan.absent:
+        refused(f"reading {path}", lambda path=path: os.stat(path), *gone)  # type: ignore[misc]
+    refused("reading a file that no rule opens (Landlock)", lambda: _read(rootfs.CLOSED), errno.EACCES)
+    refused("writing to /usr", lambda: os.mkdir(f"/usr/{_NAME}"), errno.EROFS, errno.EACCES)
+    refused("a network connection", lambda: _connect(_NOWHERE, socket.SOCK_DGRAM), errno.ENETUNREACH)
+    address = outside.listener.getsockname()
+    if address[1]:
+        refused("a connection to the host", lambda: _connect(address, socket.SOCK_STREAM), errno.ECONNREFUSED)
+    refused("a signal outside", lambda: os.kill(outside.pid, 0), errno.ESRCH)
+    refused("making a device", lambda: os.mknod(f"/tmp/{_NAME}", 0o020600, 0), errno.EPERM)
     refused("a new user namespace", lambda: libc.unshare(libc.CLONE_NEWUSER), errno.EPERM)
     refused("mounting", lambda: libc.mount("none", "/tmp", "tmpfs"), errno.EPERM)
     refused("tracing", lambda: libc.syscall("ptrace", 0, 0, 0, 0), errno.EPERM)
-    refused("a network connection", _connect, errno.ENETUNREACH, errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT)
-    refused("a signal outside", lambda: os.kill(1 << 21, 0), errno.ESRCH, errno.EPERM)
-    failures += _posture()
-    if not os.path.isdir(project):
-        failures.append(f"the project folder {project} is not there")
-    return failures
+    refused("a program for the kernel", lambda: libc.syscall("bpf", 0, None, 0), errno.EPERM)
+    refused("calls through a ring", lambda: libc.syscall("io_uring_setup", 1, None), errno.EPERM)
+    refused("a filter with a listener", lambda: libc.syscall("seccomp", 1, 8, None), errno.EPERM)
+    for family in (_AF_VSOCK, _AF_PACKET):
+        refused("an odd socket", lambda family=family: socket.socket(family).close(), errno.EAFNOSUPPORT)  # type: ignore[misc]
 
 
-def _connect() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.connect(_NOWHERE)
+def _permissions(tests: _Tests, plan: Plan) -> None:
+    tests.allowed("reading the project", lambda: os.listdir(plan.project))
+    tests.allowed("reading the interpreter's library", lambda: _read(os.__file__))
+    for path in ("/tmp", plan.home):
+        tests.allowed(f"writing to {path}", lambda path=path: _write(path))  # type: ignore[misc]
+    tests.allowed("connecting to itself", _connect_to_itself)
+    tests.allowed("a signal to itself", lambda: os.kill(os.getpid(), 0))
 
 
-def _posture() -> list[str]:
+def _read(path: str) -> None:
+    with open(path, "rb", buffering=0) as file:
+        file.read(1)
+
+
+def _write(folder: str) -> None:
+    path = f"{folder}/{_NAME}"
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    os.unlink(path)
+
+
+def _connect(address: tuple[str, int], kind: socket.SocketKind) -> None:
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.connect(address)
+
+
+def _connect_to_itself() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        client.settimeout(_CONNECT_SECONDS)
+        client.connect(server.getsockname())
+
+
+def _namespaces() -> dict[str, str]:
+    return {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in _NAMESPACES}
+
+
+def _posture(plan: Plan, outside: Outside) -> Iterator[str]:
     """What the kernel itself tells about this process."""
     with open("/proc/self/status") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-    failures = [
-        f"{name} is {status[name]}"
-        for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")
-        if int(status[name], 16)
-    ]
+    for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"):
+        if int(status[name], 16):
+            yield f"{name} is {status[name]}"
     if status.get("NoNewPrivs") != "1":
-        failures.append("new privileges can be gained")
+        yield "new privileges can be gained"
     if status.get("Seccomp") != "2":
-        failures.append("no system-call filter is active")
+        yield "no system-call filter is active"
+    if libc.prctl(_PR_GET_SECUREBITS) != libc.SECUREBITS:
+        yield "user 0 could have rights again"
+    if libc.prctl(_PR_GET_DUMPABLE):
+        yield "the memory of the first process can be read"
     if os.getpid() != 1:
-        failures.append("not in a process namespace of its own")
-    ctypes.set_errno(0)
-    return failures
+        yield "not in a process namespace of its own"
+    if {os.getuid(), os.geteuid(), os.getgid(), os.getegid()} != {plan.inside_id}:
+        yield f"runs as user {os.getuid()}, group {os.getgid()}"
+    yield from (
+        f"the {kind} namespace is the host's"
+        for kind, name in _namespaces().items()
+        if outside.namespaces[kind] == name
+    )
+    if [name for _, name in socket.if_nameindex()] != ["lo"]:
+        yield "network devices are visible"
+    for limit, value in plan.rlimits.items():
+        if resource.getrlimit(getattr(resource, "RLIMIT_" + limit)) != (value, value):
+            yield f"the limit {limit} is not set"
+    if os.sched_getaffinity(0) != set(plan.cpus):
+        yield "more processors can be used than the policy allows"
+    if os.umask(0o022) != 0o022:
+        yield "files are made with another mode than they should"
