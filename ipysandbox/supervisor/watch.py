@@ -27,6 +27,8 @@ _LIMIT_GRACE = 1.5
 _EXACT_ABOVE = 0.5
 #: What one processor can fill in a second (bytes): zeroed pages of 2 MiB on a fast machine, measured at 3 to 4 GB.
 _FILL_RATE = 4 << 30
+#: What can be written to files in a second (bytes), as long as it goes into the kernel's cache.
+_WRITE_RATE = 2 << 30
 #: Between two looks at least, and at least so many times what a look takes: watching must not be the work.
 _SOONEST, _COST_FACTOR = 0.005, 5
 #: After a cell that went over its limit on cpu time, what goes on computing gets this share of it, in seconds at least.
@@ -97,14 +99,14 @@ class Watch:
                     self._box.fail(exc)
 
     def _pause(self) -> float:
-        """Until the next look (seconds): sooner where the memory that is left could be filled by then."""
+        """Until the next look (seconds): sooner where what is left of memory or disk could be filled by then."""
         cell, instance = self._box.cell, self._box.instance
         if cell is None and not self._overdrawn:
             return _IDLE_SECONDS
-        if instance is None or "memory" in instance.bounded:
-            return _BUSY_SECONDS
         limits = cell.limits if cell else self._box.limits
-        full = (limits.memory - self.usage.memory) / (_FILL_RATE * max(1.0, limits.cpus))
+        full = (limits.disk - self.usage.disk) / _WRITE_RATE
+        if instance is not None and "memory" not in instance.bounded:
+            full = min(full, (limits.memory - self.usage.memory) / (_FILL_RATE * max(1.0, limits.cpus)))
         return min(_BUSY_SECONDS, max(_SOONEST, full, _COST_FACTOR * self._cost))
 
     def _look(self, instance: Instance, cell: Cell | None) -> None:
