@@ -18,6 +18,8 @@ from types import ModuleType
 
 import ipysandbox
 
+from . import reach
+
 
 def import_path() -> list[str]:
     """Entries of ``sys.path`` that belong to the interpreter, its site folders, or this package's own place."""
@@ -25,7 +27,10 @@ def import_path() -> list[str]:
     paths = sysconfig.get_paths()
     roots = [sys.prefix, sys.base_prefix, sys.exec_prefix, paths["purelib"], paths["platlib"], paths["stdlib"]]
     roots += [*site.getsitepackages(), site.getusersitepackages()]
-    roots = [os.path.realpath(root) for root in roots]
+    absolute = [entry for entry in dict.fromkeys(sys.path) if os.path.isabs(entry)]
+    # What does not answer is left out: a helper that imports from it would hang, and so would a look at its real path.
+    silent = set(reach.stalled([*roots, *absolute, package]))
+    roots = [os.path.realpath(root) for root in roots if os.path.abspath(root) not in silent]
 
     def belongs(entry: str) -> bool:
         real = os.path.realpath(entry)
@@ -38,7 +43,7 @@ def import_path() -> list[str]:
         )
         return library and any(real == root or real.startswith(root + os.sep) for root in roots)
 
-    found = [entry for entry in dict.fromkeys(sys.path) if os.path.isabs(entry) and belongs(entry)]
+    found = [entry for entry in absolute if os.path.abspath(entry) not in silent and belongs(entry)]
     return found if package in found else [*found, package]
 
 

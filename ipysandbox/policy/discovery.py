@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ipysandbox import reach
 from ipysandbox.errors import PolicyError
 
 from .source import FILE_NAME, PYPROJECT, Document, read_document
@@ -22,7 +23,8 @@ ADMIN_FILES = (Path("/etc/jupyter") / FILE_NAME, Path("/usr/local/etc/jupyter") 
 def home_folders(environ: Mapping[str, str], home: Path | None = None) -> tuple[str, ...]:
     """The user's homes, links resolved: the given one or $HOME first, then the one of the password database.
 
-    Both count, so that a stray HOME doesn't turn the real home into an ordinary project.
+    Both count, so that a stray HOME doesn't turn the real home into an ordinary project. StartError if the first, which
+    may hold the user's policy, does not answer; of the other only the name matters.
     """
     found = [str(home)] if home is not None else [environ["HOME"]] if environ.get("HOME") else []
     if sys.platform != "win32":
@@ -31,16 +33,23 @@ def home_folders(environ: Mapping[str, str], home: Path | None = None) -> tuple[
         # Many containers run under a user id without an entry.
         with contextlib.suppress(KeyError):
             found.append(pwd.getpwuid(os.getuid()).pw_dir)
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in found or [os.path.expanduser("~")]))
+    found = [os.path.abspath(path) for path in found or [os.path.expanduser("~")]]
+    silent = reach.stalled(found)
+    if found[0] in silent:
+        raise reach.no_answer(found[0])
+    return tuple(dict.fromkeys(path if path in silent else os.path.realpath(path) for path in found))
 
 
 def find_project(cwd: Path, *, home: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
     """The nearest folder from ``cwd`` upward with a policy file, pyproject.toml or .git; else ``cwd``. A real path.
 
     A home folder, anything above it, and folders that everybody may write to are never taken for their markers.
+    StartError if one of the folders does not answer: what it holds may be a policy.
     """
+    reach.require([cwd])
     real = Path(os.path.realpath(cwd))
     homes = home_folders(os.environ if environ is None else environ, home)
+    reach.require(folder / FILE_NAME for folder in (real, *real.parents) if not is_home_or_above(folder, homes))
     for folder in _upward(real, homes):
         if any(os.path.lexists(folder / marker) for marker in MARKERS):
             return folder
@@ -68,9 +77,14 @@ def find_project_policy(cwd: Path, homes: tuple[str, ...]) -> Document | None:
 
 
 def user_file(environ: Mapping[str, str], home: str) -> Path | None:
-    """The user's own policy in Jupyter's configuration folder, if there is one; the rules are jupyter_core's."""
+    """The user's own policy in Jupyter's configuration folder, if there is one."""
+    return next((path for path in user_places(environ, home) if is_there(path)), None)
+
+
+def user_places(environ: Mapping[str, str], home: str) -> list[Path]:
+    """Where the user's own policy would be; the rules are jupyter_core's."""
     if environ.get("JUPYTER_NO_CONFIG"):
-        return None
+        return []
     if environ.get("JUPYTER_CONFIG_DIR"):
         folder = Path(environ["JUPYTER_CONFIG_DIR"])
     elif environ.get("JUPYTER_PLATFORM_DIRS", "").lower() not in ("", "0", "no", "n", "false"):
@@ -80,8 +94,7 @@ def user_file(environ: Mapping[str, str], home: str) -> Path | None:
             folder = Path(environ.get("XDG_CONFIG_HOME") or Path(home, ".config"), "jupyter")
     else:
         folder = Path(home, ".jupyter")
-    path = folder / FILE_NAME
-    return path if is_there(path) else None
+    return [folder / FILE_NAME]
 
 
 def is_there(path: Path) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ipysandbox import reach
+
 from .links import follow, within
 from .merge import Locate, locator
 from .patterns import Matcher
@@ -36,6 +38,7 @@ class Places:
     def real(self, written: str) -> str:
         """The path without links; inside the project it need not exist. BadValue if it leaves the project by a link."""
         place = self.locate(written)
+        reach.require([place])
         if not within(place, self.project):
             return os.path.realpath(place)
         return follow(place, self.project, written)
@@ -63,6 +66,7 @@ class Places:
     def writable(self, written: str, hidden: Matcher, protected: Matcher) -> Path:
         """The real path for ``files.write``, which is a folder or may become one; BadValue if it can't be."""
         place = self.locate(written)
+        reach.require([place])
         inside = within(place, self.project)
         real = follow(place, self.project, written, links_ok=False) if inside else os.path.realpath(place)
         self._possible(real, written)

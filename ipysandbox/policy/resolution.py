@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipysandbox import reach
 from ipysandbox.errors import PolicyError
 
 from .approvals import approved_hash, trust_file
@@ -23,6 +24,7 @@ from .discovery import (
     is_there,
     is_too_wide,
     user_file,
+    user_places,
 )
 from .links import within
 from .merge import NotGranted, locator, meet, merge, show
@@ -106,6 +108,7 @@ class _Resolution:
         self.homes = home_folders(environ, home)
         self.project = find_project(cwd, home=home, environ=environ)
         self.store = trust_file(environ, self.homes[0])
+        reach.require([self.store, *user_places(environ, self.homes[0])])
         self.user_file = user_file(environ, self.homes[0])
         self.places = self._places()
         self.policy = PROFILES["default"]
@@ -187,6 +190,7 @@ class _Resolution:
             message, hint = unknown("policy", given, list(PROFILES))
             raise PolicyError(message, hint=f"{hint} (a file is named by its path, as in ./mine.toml)")
         path = Path(locator(os.path.abspath(self.cwd), self.homes[0])(str(given)))
+        reach.require([path])
         if not is_there(path):
             raise PolicyError("the policy file does not exist", file=str(path), hint="check the path")
         return "default", path

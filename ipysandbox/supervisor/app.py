@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -19,7 +20,8 @@ import tornado.httpserver
 import tornado.netutil
 import tornado.web
 
-from ipysandbox.audit import AuditLog, events
+from ipysandbox import reach
+from ipysandbox.audit import AuditLog, default_path, events
 from ipysandbox.backends.linux import fonts
 from ipysandbox.backends.linux.backend import LinuxBackend
 from ipysandbox.backends.linux.zygote_handle import Spawned
@@ -32,6 +34,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 #: How often this process looks at its own size, and what it may be at most: values of 512 MiB pass through it.
 _GUARD_SECONDS = 0.25
 _MOST_RESIDENT = 2 << 30
+#: After its end, how long this process waits for its own threads.
+_LEAVE_SECONDS = 5.0
 _STATUS = {"policy": 400, "not-available": 400, "refused": 409, "start": 500}
 
 
@@ -42,6 +46,7 @@ class Supervisor:
         self.folder, self.host_pid = folder, host_pid
         self.started = time.time()
         self.backend = LinuxBackend(folder, zygote)
+        reach.require([default_path()])
         self.audit = AuditLog()
         self.sandboxes: dict[str, Managed] = {}
         self.finished = asyncio.Event()
@@ -68,7 +73,8 @@ class Supervisor:
             merged = {**(body.get("overrides") or {}), **overrides}
             return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
 
-        effective = resolved({})
+        # In a thread: it may have to wait for a file system's answer, and limits are watched meanwhile.
+        effective = await asyncio.get_running_loop().run_in_executor(None, resolved, {})
         async with self._locks.setdefault(name, asyncio.Lock()):
             running = self.sandboxes.get(name)
             if running is not None:
@@ -282,6 +288,10 @@ async def _serve(
         helper.cancel()
     server.stop()
     await supervisor.close()
+    # A thread that a stalled file system holds can't be joined. The sandboxes are gone; the zygote removes the folder.
+    leave = threading.Timer(_LEAVE_SECONDS, os._exit, [1])
+    leave.daemon = True
+    leave.start()
 
 
 def _resident() -> int:

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ipysandbox import reach
 from ipysandbox.errors import StartError
 
 #: unix(7): sun_path holds 108 bytes with its zero. Ours add an id, a sandbox's number and a channel below the root.
@@ -36,6 +37,8 @@ def create(environ: Mapping[str, str] = os.environ) -> tuple[Path, int]:
     problems = []
     for root in roots(environ):
         try:
+            if not reach.answers(root):
+                raise OSError(None, "does not answer (a stalled network or FUSE file system?)")
             _own(root)
             sweep(root)
             folder = root / secrets.token_hex(6)

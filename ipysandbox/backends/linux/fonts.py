@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from ipysandbox import bootstrap
+from ipysandbox import bootstrap, reach
 
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -19,7 +19,7 @@ def folder() -> Path:
 
 def cached() -> list[Path]:
     """The finished lists (their names carry matplotlib's own version of the format)."""
-    return sorted(folder().glob("fontlist-v*.json"))
+    return sorted(folder().glob("fontlist-v*.json")) if reach.answers(folder()) else []
 
 
 def prepare() -> None:
@@ -28,6 +28,8 @@ def prepare() -> None:
     if _started or cached() or importlib.util.find_spec("matplotlib") is None:
         return
     target = folder()
+    if not reach.answers(target):
+        return
     try:
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:

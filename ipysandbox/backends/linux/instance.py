@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ipysandbox import reach
 from ipysandbox.backends.attempt import Attempt
 from ipysandbox.backends.base import Change, Endpoints, Instance, Usage
 from ipysandbox.errors import StartError
@@ -36,6 +37,8 @@ _REPORT_BYTES = 1 << 20
 #: The monitor answers in a millisecond; it is a process of ours and waits for nothing else.
 _COVER_SECONDS = 10.0
 _QUICK_LOOK = 0.05
+#: The search gives up by itself before that, unless the file system no longer answers.
+_LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
 _MOST_HIDDEN_LOOKS = 3
 #: From init's end to the monitor's, which tells what it has seen last.
@@ -305,7 +308,10 @@ class LinuxInstance(Instance):
         if now < self._next_look:
             return []
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(None, self._find_hidden)
+        try:
+            found = await asyncio.wait_for(loop.run_in_executor(None, self._find_hidden), _LOOK_SECONDS)
+        except asyncio.TimeoutError:  # answered when the sandbox started, and no longer does
+            raise reach.no_answer(self.plan.project) from None
         # Before every cell, but for a project so large that looking takes long: there at most a twentieth of the time.
         cost = time.monotonic() - now
         self._next_look = now + (20 * cost if cost > _QUICK_LOOK else 0.0)

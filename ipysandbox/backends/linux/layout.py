@@ -7,9 +7,11 @@ import site
 import sys
 import sysconfig
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ipysandbox import reach
 from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective, compile_patterns
 
@@ -78,7 +80,7 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
             target=str(project),
             source=str(project) if seen_whole else "",
             writable=writable,
-            hidden=tuple(find_hidden(project, hidden)) if seen_whole else (),
+            hidden=tuple(find_hidden(project, hidden, mounts_shown=())) if seen_whole else (),
             folders=tuple(folders),
             files=tuple(files),
         )
@@ -87,18 +89,30 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
         if seen_whole and (path == project or project in path.parents):
             continue
         if path.is_dir():
-            overlays.append(
-                Overlay(str(path), str(path), writable and project in path.parents, tuple(find_hidden(path, hidden)))
-            )
+            names = find_hidden(path, hidden, mounts_shown=())
+            overlays.append(Overlay(str(path), str(path), writable and project in path.parents, tuple(names)))
         else:
             binds.append(Bind(str(path), from_policy=True))
     for path in effective.write:
         binds.append(Bind(str(path), writable=True, from_policy=True))
         # A writable folder is shown itself, not through an overlay: cover what it holds of hidden or protected names.
-        names = (f"{path}/{name}" for name in (*find_hidden(path, hidden), *find_hidden(path, protected)))
+        found = (f"{path}/{name}" for name in (*find_hidden(path, hidden), *find_hidden(path, protected)))
         # A link can't be covered, and need not be: what it points to is not there.
-        covered += [name for name in names if not os.path.islink(name)]
+        covered += [name for name in found if not os.path.islink(name)]
+    for overlay in overlays:
+        _refuse_mounts_inside(overlay)
     return Layout(tuple(binds), tuple(overlays), tuple(dict.fromkeys(covered)), links, _texts(inside_id))
+
+
+def _refuse_mounts_inside(overlay: Overlay) -> None:
+    """An ordinary user may not take a mount off what lies below it (mount_namespaces(7)), so overlayfs refuses it."""
+    mounts = sorted(reach.mounts_below(overlay.source)) if overlay.source and os.geteuid() else []
+    if mounts:
+        raise StartError(
+            f"files.read: something is mounted inside {overlay.source}, at {mounts[0]}, and an ordinary user's sandbox "
+            "can't show a folder around a mount",
+            hint=f"List the folders that the code needs in files.read, {mounts[0]} itself as well if it needs that.",
+        )
 
 
 def hidden_paths(effective: Effective) -> list[str]:
@@ -106,7 +120,12 @@ def hidden_paths(effective: Effective) -> list[str]:
     matcher = compile_patterns(effective.hidden)
     tops = (*effective.read, *effective.write)
     outer = [path for path in tops if not any(other in path.parents for other in tops)]
-    return [f"{path}/{name}" for path in outer if path.is_dir() for name in find_hidden(path, matcher)]
+    return [
+        f"{path}/{name}"
+        for path in outer
+        if path.is_dir()
+        for name in find_hidden(path, matcher, mounts_shown=effective.write)
+    ]
 
 
 def interpreter_places() -> list[Path]:
@@ -158,15 +177,21 @@ def _texts(inside_id: int) -> dict[str, str]:
     }
 
 
-def find_hidden(top: Path, patterns: object) -> list[str]:
+def find_hidden(top: Path, patterns: object, *, mounts_shown: Sequence[Path] | None = None) -> list[str]:
     """Relative paths below ``top`` that the patterns match, outermost only.
 
-    Raises StartError when the folder can't be searched to its end: an unseen name would not be hidden.
+    ``mounts_shown``: below which folders what is mounted inside ``top`` is shown too (None: everywhere). An overlay
+    doesn't show it, so that need not answer. Raises StartError when the folder can't be searched to its end: an unseen
+    name would not be hidden.
     """
     matcher = patterns
     found: list[str] = []
     deadline = time.monotonic() + _HIDE_SECONDS
     skip = {str(p) for p in interpreter_places()}
+    mounts = reach.mounts_below(top)
+    shown = [m for m in mounts if mounts_shown is None or any(Path(m).is_relative_to(path) for path in mounts_shown)]
+    reach.require([top, *shown])
+    skip |= mounts.difference(shown)
     stack, entries = [""], 0
     while stack:
         prefix = stack.pop()
@@ -194,5 +219,6 @@ def find_hidden(top: Path, patterns: object) -> list[str]:
 
 
 def _skips(relative: str, places: set[str], top: Path) -> bool:
-    """Folders that need no search: the running environment (shown read-only as it is) and git's object store."""
+    """Folders that need no search: the running environment (shown read-only as it is), what isn't shown at all, and
+    git's object store."""
     return os.path.join(top, relative) in places or relative.endswith(".git/objects")

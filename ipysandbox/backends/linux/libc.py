@@ -129,13 +129,13 @@ def openat2(folder: int, path: bytes, flags: int, resolve: int) -> int:
     return syscall("openat2", folder, path, how, ctypes.sizeof(how))
 
 
-def open_tree_strict(path: str) -> int:
+def open_tree_strict(path: str, *, alone: bool = False) -> int:
     """As ``open_tree``, through no symbolic link: the path was resolved before, so one in it means that somebody
-    swapped a folder since."""
+    swapped a folder since. ``alone``: without the mounts below, which a user namespace's own root may not take off."""
     try:
         fd = open_path_strict(path)
         try:
-            flags = OPEN_TREE_CLONE | AT_RECURSIVE | AT_EMPTY_PATH | os.O_CLOEXEC
+            flags = OPEN_TREE_CLONE | (0 if alone else AT_RECURSIVE) | AT_EMPTY_PATH | os.O_CLOEXEC
             return syscall("open_tree", fd, b"", flags)
         finally:
             os.close(fd)

@@ -46,7 +46,9 @@ def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
         try:
             # What the policy names lies in folders that other sandboxes may be changing right now.
             from_policy = isinstance(item, Overlay) or item.from_policy
-            fd = libc.open_tree_strict(item.source) if from_policy else libc.open_tree(item.source)
+            # An overlay doesn't show what is mounted below, and not all of that can be mapped to other owners.
+            alone = isinstance(item, Overlay) and idmap_fd is not None
+            fd = libc.open_tree_strict(item.source, alone=alone) if from_policy else libc.open_tree(item.source)
         except OSError as exc:
             if isinstance(item, Bind) and item.optional and exc.errno in (errno.ENOENT, errno.EACCES):
                 continue
