@@ -26,6 +26,7 @@ from . import limits as limit_rules
 from .attempts import Attempts
 from .background import in_background
 from .cells import Cell, Cells
+from .held_folders import HeldFolders
 from .output_budget import OutputBudget
 from .relay import Relay
 from .trail import Trail
@@ -76,7 +77,7 @@ class Managed:
         self.cells = Cells(self)
         self.watch = Watch(self)
         self._outputs = OutputBudget(self)
-        self._made_folders = [path for path in effective.write if not path.exists()]
+        self._folders = HeldFolders(effective.write)
         self._changes: list[Change] = []
         self._written: tuple[list[str], int] = [], 0
 
@@ -96,6 +97,7 @@ class Managed:
         """Start a fresh sandbox behind the same sockets. Raises StartError and leaves nothing behind."""
         request = StartRequest(self.name, self.effective, self._directory)
         began = time.monotonic()
+        self._folders.hold()
         try:
             instance = await self._backend.start(request)
             await self._attach(instance)
@@ -104,7 +106,7 @@ class Managed:
             raise
         self.instance = instance
         self.started = time.time()
-        self.watch.reset()
+        self.watch.reset(instance)
         self._outputs.reset()
         instance.on_exit(functools.partial(self._on_exit, instance))
         instance.on_attempts(self._attempts.note)
@@ -160,9 +162,7 @@ class Managed:
         self.cells.close()
         self.watch.close()
         self.relay.close()
-        for folder in self._made_folders:
-            with contextlib.suppress(OSError):  # made for this sandbox: it goes if nothing was put there
-                folder.rmdir()
+        self._folders.close()
         with contextlib.suppress(OSError):
             self._directory.rmdir()
 

@@ -49,9 +49,12 @@ class Watch:
         self._wake = asyncio.Event()
         self._task = asyncio.ensure_future(self._run())
 
-    def reset(self) -> None:
-        """A new sandbox has used nothing."""
-        self.usage, self.peak_memory, self._cpu_at_end, self._overdrawn = Usage(), 0, 0.0, False
+    def reset(self, instance: Instance) -> None:
+        """A new sandbox; what its start has used is nobody's."""
+        self.usage, self.peak_memory, self._overdrawn = Usage(), 0, False
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            self.usage = instance.measure()
+        self._cpu_at_end = self.usage.cpu
 
     def wake(self) -> None:
         """Look now: something began or ended."""

@@ -211,7 +211,8 @@ def test_pages_of_the_zygote_are_nobodys_burden_and_the_group_goes_with_the_sand
 @needs_group
 @pytest.mark.skipif(_here().version != 1, reason="version 2 has cgroup.kill")
 def test_killing_a_group_ends_what_forks_all_the_time() -> None:
-    group = groups.make(_here(), groups.name("f" * 12, os.getpid()), groups.Bounds(64 << 20, 64, 1.0))
+    group = groups.Group(_here(), groups.name("f" * 12, os.getpid()))
+    group.make(groups.Bounds(64 << 20, 64, 1.0))
     try:
         pid = os.fork()
         if pid == 0:
@@ -232,7 +233,8 @@ def test_killing_a_group_ends_what_forks_all_the_time() -> None:
 @pytest.mark.skipif(_here().how == "systemd scope", reason="systemd removes what is left in a scope")
 def test_groups_of_supervisors_that_were_killed_are_removed_at_the_next_start() -> None:
     here = _here()
-    left = groups.make(here, groups.name("e" * 12, os.getpid()), groups.Bounds(64 << 20, 64, 1.0))
+    left = groups.Group(here, groups.name("e" * 12, os.getpid()))
+    left.make(groups.Bounds(64 << 20, 64, 1.0))
     assert all(map(os.path.isdir, left.folders))
     groups.sweep(here)
     assert not any(map(os.path.exists, left.folders))
@@ -240,7 +242,10 @@ def test_groups_of_supervisors_that_were_killed_are_removed_at_the_next_start() 
 
 def test_a_group_that_cannot_be_made_leaves_nothing_and_is_not_claimed(tmp_path: Path) -> None:
     keeper = group_keeper.GroupKeeper(Facts(2, "subtree", ("memory",), {"": str(tmp_path)}, mount="/"), "a" * 12)
-    assert keeper.make(groups.Bounds(1, 1, 1.0)) is None  # a plain folder has no memory.max
+    group = keeper.plan()
+    assert group is not None
+    assert not keeper.fill(group, os.getpid(), groups.Bounds(1, 1, 1.0))  # a plain folder has no memory.max
+    assert keeper.plan() is None
     assert not keeper.facts.version
     assert "could not be made" in keeper.facts.reason
     assert os.listdir(tmp_path) == []
@@ -275,7 +280,7 @@ def test_a_bus_that_never_answers_costs_two_seconds_and_no_more(tmp_path: Path) 
     with _silent_bus(tmp_path) as bus:
         offered = Facts(2, "systemd scope", bus=f"unix:path={bus}", mount="/sys/fs/cgroup")
         started = time.monotonic()
-        got = asyncio.run(scope.obtain(offered, os.getpid(), "ipysandbox-test.scope"))
+        got = asyncio.run(_obtain(offered))
         seconds = time.monotonic() - started
     assert got == replace(Facts(), reason=got.reason)
     assert "2 s" in got.reason
@@ -285,9 +290,16 @@ def test_a_bus_that_never_answers_costs_two_seconds_and_no_more(tmp_path: Path) 
 @pytest.mark.skipif(not os.path.exists(cgroup.BUSCTL), reason="needs systemd's busctl, as any machine with systemd has")
 def test_a_bus_without_a_systemd_is_named_as_the_reason(tmp_path: Path) -> None:
     offered = Facts(2, "systemd scope", bus=f"unix:path={tmp_path}/no-bus", mount="/sys/fs/cgroup")
-    got = asyncio.run(scope.obtain(offered, os.getpid(), "ipysandbox-test.scope"))
+    got = asyncio.run(_obtain(offered))
     assert (got.version, got.how) == (0, "")
     assert "systemd gave no control group" in got.reason
+
+
+async def _obtain(offered: Facts) -> Facts:
+    """With a zygote that has loaded at once."""
+    started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    started.set_result(None)
+    return await scope.obtain(offered, os.getpid(), "ipysandbox-test.scope", started)
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -1,7 +1,7 @@
 """Prints how far each limit can be overshot and how long it takes to enforce, for four ways of driving it.
 
-``python tests/benchmarks/limits.py`` measures what this machine gives to this user: a control group or the watchdog, the
-first line says which. Nothing here passes or fails.
+``python tests/benchmarks/limits.py`` measures what this machine gives to this user, a control group or the watchdog:
+the first line says which. Nothing here passes or fails.
 """
 
 from __future__ import annotations

@@ -395,3 +395,27 @@ with Sandbox(project=".", validate=False) as box:
     assert "ndarray" in done.stdout
     assert "DataFrame" in done.stdout
     assert not (project / "ran-on-the-host").exists()
+
+
+def test_a_sandbox_that_ends_does_not_take_results_from_another_one(project: Path, make_box: MakeBox) -> None:
+    """Neither of this supervisor nor of another: what the other one writes must be kept."""
+    code = "import sys; from ipysandbox import Sandbox\nwith Sandbox(project=sys.argv[1], validate=False) as box:"
+    code += "\n    print('up', flush=True); sys.stdin.read()"
+    first = subprocess.Popen(
+        [sys.executable, "-c", code, str(project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert first.stdout is not None
+    assert first.stdout.readline() == "up\n"
+    box, other = make_box(), make_box()
+    first.communicate("")
+    other.close()
+    assert box.run("open('results/kept', 'w').write('x')").status == "ok"
+    assert (project / "results" / "kept").read_text() == "x"
+    (project / "results" / "kept").unlink()
+
+
+def test_results_that_nobody_used_is_gone_with_its_last_sandbox(project: Path, make_box: MakeBox) -> None:
+    box = make_box()
+    assert (project / "results").is_dir()
+    box.close()
+    assert not (project / "results").exists()

@@ -99,7 +99,7 @@ def test_one_greedy_process_meets_a_memory_error_and_goes_on(make_box: MakeBox) 
         "import os, time\nfor _ in range(10):\n    if os.fork() == 0:\n        data = bytearray(200 << 20)\n"
         "        time.sleep(60)\ntime.sleep(60)",
         "import mmap, time\nm = mmap.mmap(-1, 3 << 30)\nfor at in range(0, 3 << 30, 4096): m[at] = 1",
-        "import subprocess\nsubprocess.run(['sh', '-c', 'head -c 3000000000 /dev/zero | tail'])",
+        "import subprocess\nsubprocess.run(['sh', '-c', 'head -c 1500000000 /dev/zero | tail'])",
         "import time\nfor n in range(12): open(f'/dev/shm/{n}', 'wb').write(bytes(128 << 20))\ntime.sleep(60)",
     ],
     ids=["many processes", "shared mapping", "another program", "shared memory files"],

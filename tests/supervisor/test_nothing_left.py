@@ -1,9 +1,11 @@
-"""Whatever is killed, and whenever: no process, mount, socket or folder of ours stays behind."""
+"""Whatever is killed, and whenever: no process, mount, socket, folder or control group of ours stays behind."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import glob
 import os
 import random
 import select
@@ -11,8 +13,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +26,10 @@ import pytest
 from ipysandbox.backends.linux.processes import tree
 
 #: The promise is two seconds; the rest is what a loaded machine needs to run the test itself.
-_GONE_SECONDS = 10.0
+_GONE_SECONDS = 15.0
+_KILLS, _HOSTS = 200, 4
+#: Most are of the cheap kind: what a new supervisor and zygote import takes a second of the processor.
+_WEIGHTS = {"sandbox": 15, "supervisor": 2, "host": 1, "zygote": 1}
 _HOST = """
 import sys
 from ipysandbox import Sandbox
@@ -40,27 +48,111 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def _reap(host: subprocess.Popen[str]) -> None:
-    """Collect orphans that have ended; the host itself is collected by its Popen object."""
-    for pid in tree(os.getpid())[1:]:
-        if pid != host.pid:
-            try:
-                os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                continue
+class _Host:
+    """A process with a sandbox, in a loop that starts it again whenever it ends; several run at a time."""
+
+    def __init__(self, project: Path, runtime: Path, seed: int) -> None:
+        self._project, self._runtime = project, runtime
+        self._choose = random.Random(20261129 + seed)
+        self._process: subprocess.Popen[str] | None = None
+        #: What was killed, and the longest that anything inside lived after it.
+        self.counts: Counter[str] = Counter()
+        self.slowest = 0.0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    def kill(self, times: int) -> None:
+        for _ in range(times):
+            self._kill_once()
+        self._end()
+
+    def _kill_once(self) -> None:
+        supervisor, sandbox = self._started()
+        # Anywhere between the first instruction of a cell and the middle of it.
+        select.select([], [], [], self._choose.uniform(0, 0.15))
+        target = self._choose.choices(list(_WEIGHTS), weights=list(_WEIGHTS.values()))[0]
+        self.counts[target] += 1
+        inside = tree(sandbox)
+        if target == "host":
+            self._end()
+        else:
+            pid = {"sandbox": sandbox, "supervisor": supervisor, "zygote": _zygote(supervisor) or sandbox}[target]
+            os.kill(pid, signal.SIGKILL)
+        self.slowest = max(self.slowest, _wait_until(functools.partial(_living, inside), _GONE_SECONDS))
+
+    def _started(self) -> tuple[int, int]:
+        if self._process is None:
+            environment = {**os.environ, "XDG_RUNTIME_DIR": str(self._runtime)}
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _HOST, str(self._project)], stdout=subprocess.PIPE, text=True, env=environment
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith("PIDS"), f"the host could not start a sandbox: {line!r}"
+        supervisor, sandbox = (int(word) for word in line.split()[1:])
+        return supervisor, sandbox
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        below = tree(self._process.pid)
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+        _wait_until(functools.partial(_living, below), _GONE_SECONDS)
 
 
-def _ours(known: set[int], host: subprocess.Popen[str]) -> list[str]:
-    _reap(host)
+@pytest.mark.timeout(900)
+def test_kill_9_of_host_supervisor_or_sandbox_leaves_nothing(project: Path) -> None:
+    runtime = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # pytest's own folders are too deep for a socket's path
+    known = set(tree(os.getpid()))
+    mounts = Path("/proc/self/mountinfo").read_text()
+    hosts = [_Host(project, runtime, seed) for seed in range(_HOSTS)]
+    ids: set[str] = set()
+    done = threading.Event()
+    with ThreadPoolExecutor(_HOSTS + 1) as threads:
+        collecting = threads.submit(_collect_ids, runtime, ids, done)
+        try:
+            for finished in [threads.submit(host.kill, _KILLS // _HOSTS) for host in hosts]:
+                finished.result()
+        finally:
+            done.set()
+        collecting.result()
+    _wait_until(functools.partial(_ours, known), _GONE_SECONDS)
+    _wait_until(lambda: list(runtime.glob("ipysandbox")), _GONE_SECONDS)
+    _wait_until(functools.partial(_groups, ids), _GONE_SECONDS)
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+    os.rmdir(runtime)
+    counts = sum((host.counts for host in hosts), Counter())
+    assert sum(counts.values()) == _KILLS
+    assert set(counts) == set(_WEIGHTS)
+    print(f"killed {dict(counts)}; slowest end {max(host.slowest for host in hosts):.2f} s")
+
+
+def _collect_ids(runtime: Path, ids: set[str], done: threading.Event) -> None:
+    """By its folder's name a supervisor's control groups are known; those of others on this machine are not ours."""
+    while not done.wait(0.05):
+        ids.update(path.name for path in runtime.glob("ipysandbox/*"))
+
+
+def _groups(ids: set[str]) -> list[str]:
+    found = glob.glob("/sys/fs/cgroup/**/ipysandbox-*", recursive=True)
+    return [path for path in found if os.path.basename(path).split("-")[1] in ids]
+
+
+def _ours(known: set[int]) -> list[str]:
     found = []
     for pid in tree(os.getpid())[1:]:
-        if pid not in known and pid != host.pid:
-            try:
-                state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                if state not in "ZX":
-                    found.append(f"{pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()[:80]!r}")
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+        if pid in known:
+            continue
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        if _alive(pid):
+            found.append(f"{pid}: {_cmdline(pid)[:80]!r}")
     return found
 
 
@@ -74,52 +166,8 @@ def _wait_until(condition: Callable[[], list[Any]], seconds: float) -> float:
     return time.monotonic() - started
 
 
-@pytest.mark.timeout(900)
-def test_kill_9_of_host_supervisor_or_sandbox_leaves_nothing(project: Path) -> None:
-    runtime = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # pytest's own folders are too deep for a socket's path
-    known = set(tree(os.getpid()))
-    mounts = Path("/proc/self/mountinfo").read_text()
-    choose = random.Random(20261129)
-    counts = dict.fromkeys(("sandbox", "supervisor", "host", "zygote"), 0)
-    slowest = 0.0
-    host: subprocess.Popen[str] | None = None
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
-    while sum(counts.values()) < 200:
-        if host is None:
-            host = subprocess.Popen(
-                [sys.executable, "-c", _HOST, str(project)], stdout=subprocess.PIPE, text=True, env=environment
-            )
-        assert host.stdout is not None
-        line = host.stdout.readline()
-        assert line.startswith("PIDS"), f"the host could not start a sandbox: {line!r}"
-        supervisor, sandbox = (int(word) for word in line.split()[1:])
-        # Anywhere between the first instruction of a cell and the middle of it.
-        select.select([], [], [], choose.uniform(0, 0.15))
-        target = choose.choices(list(counts), weights=[12, 3, 2, 2])[0]
-        counts[target] += 1
-        if target == "zygote":
-            [pid] = [child for child in tree(supervisor)[1:] if b"zygote" in _cmdline(child)][:1] or [sandbox]
-        else:
-            pid = {"sandbox": sandbox, "supervisor": supervisor, "host": host.pid}[target]
-        inside = tree(sandbox)
-        os.kill(pid, signal.SIGKILL)
-        _wait_until(functools.partial(_living, inside), _GONE_SECONDS)
-        if target == "host":
-            host.wait()
-            host.stdout.close()
-            slowest = max(slowest, _wait_until(functools.partial(_ours, known, host), _GONE_SECONDS))
-            _wait_until(lambda: list(runtime.glob("ipysandbox/*")), _GONE_SECONDS)
-            host = None
-    if host is not None:
-        host.kill()
-        host.wait()
-        assert host.stdout is not None
-        host.stdout.close()
-        _wait_until(functools.partial(_ours, known, host), _GONE_SECONDS)
-    _wait_until(lambda: list(runtime.glob("ipysandbox")), _GONE_SECONDS)
-    assert Path("/proc/self/mountinfo").read_text() == mounts
-    os.rmdir(runtime)
-    print(f"killed {counts}; slowest end {slowest:.2f} s")
+def _zygote(supervisor: int) -> int:
+    return next((child for child in tree(supervisor)[1:] if b"zygote" in _cmdline(child)), 0)
 
 
 def _cmdline(pid: int) -> bytes:

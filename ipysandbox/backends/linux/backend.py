@@ -86,15 +86,17 @@ class LinuxBackend(Backend):
         scratch = plan.scratch if isinstance(plan, ConfinedPlan) else None
         program = {"key": key.decode(), "threads": threads, "confined": scratch}
         limits = request.effective.policy.limits
-        group = self._groups.make(Bounds(limits.memory, plan.rlimits["NPROC"], limits.cpus))
-        if group is not None:
-            instance.hold(group)
-            instance.on_exit(lambda _status: self._groups.drop(group))
+        group = self._groups.plan()
         try:
             fds = [theirs.fileno(), log_w, *(s.fileno() for s in listeners)]
             monitor = await zygote.fork(identifier, fds, group.folders if group else [])
-            if group is not None:
-                group.add(monitor)  # it waits for its plan: nothing of the sandbox runs outside its group
+            # The monitor waits for its plan: nothing of the sandbox runs outside its group.
+            bounds = Bounds(limits.memory, plan.rlimits["NPROC"], limits.cpus)
+            if group is not None and self._groups.fill(group, monitor, bounds):
+                instance.hold(group)
+                instance.on_exit(lambda _status: self._groups.drop(group))
+            else:
+                instance.guarantees = self._choose().layers
             await _send_plan(ours, {"tier": self.choice.tier, "plan": plan.to_json(), "program": program})
             theirs.close()
             os.close(log_w)
@@ -120,15 +122,17 @@ class LinuxBackend(Backend):
                 fonts.prepare()
                 spawned, self._spawned = self._spawned or spawn(self._runtime_dir), None
                 zygote = ZygoteHandle(spawned)
-                await asyncio.gather(zygote.started(), self._groups.prepare(zygote.pid))
+                started = asyncio.ensure_future(zygote.started())
+                await asyncio.gather(started, self._groups.prepare(zygote.pid, started))
                 self._choose()
                 self._zygote = zygote
             return self._zygote
 
-    def _choose(self) -> None:
+    def _choose(self) -> choice.Choice:
         """Which layers there are, by what holds now: a control group may have been refused."""
         self.machine = dataclasses.replace(self.machine, cgroup=self._groups.facts)
         self.choice = choice.choose(self.machine)
+        return self.choice
 
     def _plan(self, effective: Effective) -> Plan:
         limits = effective.policy.limits

@@ -26,12 +26,13 @@ class GroupKeeper:
         self._scopes = itertools.count(1)
         self._removing: set[asyncio.Task[None]] = set()
 
-    async def prepare(self, zygote_pid: int) -> None:
-        """Before the first sandbox of a zygote; never raises, and takes at most ``scope.SCOPE_SECONDS``."""
+    async def prepare(self, zygote_pid: int, started: asyncio.Future[None]) -> None:
+        """Before the first sandbox of a zygote, while it loads (until ``started``). Never raises, and is waited for at
+        most ``scope.SCOPE_SECONDS``."""
         offered = self._offered
         if offered.how == "systemd scope":
             name = f"ipysandbox-{self._runtime_id}-{next(self._scopes)}.scope"
-            self.facts = await scope.obtain(offered, zygote_pid, name)
+            self.facts = await scope.obtain(offered, zygote_pid, name, started)
             return
         groups.sweep(offered)
         if offered.how == "subtree":
@@ -39,21 +40,23 @@ class GroupKeeper:
             refused = Facts(reason="the control group above refuses to hand down its memory controller")
             self.facts = offered if "memory" in controllers else refused
 
-    def make(self, bounds: Bounds) -> Group | None:
-        """A group for one sandbox; None where there is none to be had (then ``facts`` says so from now on)."""
-        if not self.facts.version:
-            return None
-        error: OSError | None = None
-        for _ in range(_TRIES):
+    def plan(self) -> Group | None:
+        """The next sandbox's group, which does not exist yet; None where none is to be had (``facts`` says why)."""
+        return Group(self.facts, groups.name(self._runtime_id, next(self._numbers))) if self.facts.version else None
+
+    def fill(self, group: Group, pid: int, bounds: Bounds) -> bool:
+        """Make it and put its first process in. False where that fails: from now on no group is offered or claimed."""
+        for attempt in range(_TRIES):
             try:
-                return groups.make(self.facts, groups.name(self._runtime_id, next(self._numbers)), bounds)
-            except FileNotFoundError as exc:
-                error = exc
+                group.make(bounds)
+                group.add(pid)
+                return True
             except OSError as exc:
-                error = exc
-                break
-        self.facts = Facts(reason=f"a control group could not be made: {error}")
-        return None
+                group.remove()
+                if not isinstance(exc, FileNotFoundError) or attempt + 1 == _TRIES:
+                    self.facts = Facts(reason=f"a control group could not be made: {exc}")
+                    return False
+        return False
 
     def drop(self, group: Group | None) -> None:
         """The sandbox has ended: remove its group as soon as the kernel lets go of it."""

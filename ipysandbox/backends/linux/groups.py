@@ -53,8 +53,9 @@ def name(runtime_id: str, number: int) -> str:
 class Group:
     """One folder in each hierarchy; ``paths`` by controller, or under "" in version 2."""
 
-    def __init__(self, facts: Facts, paths: Mapping[str, str]) -> None:
-        self._version, self._controllers, self.paths = facts.version, facts.controllers, dict(paths)
+    def __init__(self, facts: Facts, group_name: str) -> None:
+        self._version, self._controllers = facts.version, facts.controllers
+        self.paths = {controller: f"{place}/{group_name}" for controller, place in facts.places.items()}
 
     @property
     def folders(self) -> list[str]:
@@ -64,6 +65,15 @@ class Group:
     def bounded(self) -> frozenset[str]:
         """Limits of the policy that it holds."""
         return frozenset({"memory"} & set(self._controllers))
+
+    def make(self, bounds: Bounds) -> None:
+        """Make it with its limits set. Raises OSError."""
+        for folder in self.folders:
+            os.mkdir(folder, 0o755)
+        if self._version == 1:
+            _bound_1(self.paths, bounds)
+        else:
+            _bound_2(self.paths[""], self._controllers, bounds)
 
     def add(self, pid: int) -> None:
         """Put a process of ours in. What it forks from now on is in it as well."""
@@ -92,23 +102,6 @@ class Group:
         """Remove it; False while something in it has not quite ended."""
         gone = [_remove(folder) for folder in self.folders]  # every one is tried
         return all(gone)
-
-
-def make(facts: Facts, group_name: str, bounds: Bounds) -> Group:
-    """Make a group with its limits set. Raises OSError and leaves nothing behind."""
-    paths = {controller: f"{place}/{group_name}" for controller, place in facts.places.items()}
-    group = Group(facts, paths)
-    try:
-        for folder in group.folders:
-            os.mkdir(folder, 0o755)
-        if facts.version == 1:
-            _bound_1(paths, bounds)
-        else:
-            _bound_2(paths[""], facts.controllers, bounds)
-    except OSError:
-        group.remove()
-        raise
-    return group
 
 
 def hand_down(place: str) -> tuple[str, ...]:

@@ -9,32 +9,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from . import groups
 from .cgroup import BUSCTL, Facts
 
-#: A bus or a systemd that takes longer is one to do without: the first sandbox waits for this.
+#: A bus or a systemd that takes longer, and longer than the zygote to load, is one to do without.
 SCOPE_SECONDS = 2.0
-#: systemd answers before it has moved the process, and the kernel tells nobody about that.
+#: systemd answers before it has moved the process.
 _LOOK_SECONDS = 0.01
 
 
-async def obtain(facts: Facts, zygote_pid: int, scope_name: str) -> Facts:
+async def obtain(facts: Facts, zygote_pid: int, scope_name: str, started: asyncio.Future[None]) -> Facts:
     """Move the zygote into a scope of its own and divide that. What holds from now on: version 0 with the reason if
-    none came in time."""
-    deadline = time.monotonic() + SCOPE_SECONDS
+    none came by the time that the zygote had ``started``, or in two seconds."""
+    work = asyncio.ensure_future(_obtain(facts, zygote_pid, scope_name))
+    await asyncio.wait({work}, timeout=SCOPE_SECONDS)
+    either: set[asyncio.Future[Any]] = {work, started}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not work.done():
+        work.cancel()
+        await asyncio.wait({work})
+        return Facts(reason=f"systemd gave no control group within {SCOPE_SECONDS:.0f} s")
+    return work.result()
+
+
+async def _obtain(facts: Facts, zygote_pid: int, scope_name: str) -> Facts:
     try:
-        await asyncio.wait_for(_request(facts.bus, zygote_pid, scope_name), SCOPE_SECONDS)
-        while not (place := _place(facts.mount, zygote_pid, scope_name)):
-            if time.monotonic() > deadline:
-                raise asyncio.TimeoutError
+        await _request(facts.bus, zygote_pid, scope_name)
+        while not (place := _place(facts.mount, zygote_pid, scope_name)):  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(_LOOK_SECONDS)
         controllers = _divide(place, zygote_pid)
-    except asyncio.TimeoutError:
-        return Facts(reason=f"systemd gave no control group within {SCOPE_SECONDS:.0f} s")
     except OSError as exc:
         return Facts(reason=f"systemd gave no control group: {exc.strerror or exc}")
     if "memory" not in controllers:
@@ -47,7 +54,7 @@ async def _request(bus: str, pid: int, scope_name: str) -> None:
     properties = ["PIDs", "au", "1", str(pid), "Delegate", "b", "true", "CollectMode", "s", "inactive-or-failed"]
     properties += ["Description", "s", "ipysandbox"]
     process = await asyncio.create_subprocess_exec(
-        *(BUSCTL, f"--address={bus}", "--quiet", f"--timeout={SCOPE_SECONDS:.0f}", "call"),
+        *(BUSCTL, f"--address={bus}", "--quiet", "call"),
         *("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"),
         *("StartTransientUnit", "ssa(sv)a(sa(sv))", scope_name, "fail", "4", *properties, "0"),
         env={"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"},

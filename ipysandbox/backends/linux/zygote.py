@@ -54,7 +54,7 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
     gc.freeze()  # the collector then leaves the shared pages alone in every child
     _send(control, {"event": "ready", "pid": os.getpid()})
     children: dict[int, str] = {}
-    made: list[str] = []
+    made: dict[int, list[str]] = {}
     while True:
         # Load what is left only while nobody waits for a sandbox.
         sources: list[Any] = [control, wake_r]
@@ -70,13 +70,16 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
             message, fds = received
             pid = _spawn(message, fds, control, (wake_r, wake_w))
             children[pid] = message["id"]
-            made = [*filter(os.path.exists, made), *message["groups"]]
+            made = {
+                old: folders for old, folders in made.items() if old in children or any(map(os.path.exists, folders))
+            }
+            made[pid] = message["groups"]
             for fd in fds:
                 os.close(fd)
             _send(control, {"event": "forked", "pid": pid, "id": message["id"]})
         elif pending and not readable:
             _preload(pending.pop(0))
-    _end(children, made, runtime_dir)
+    _end(children, [folder for folders in made.values() for folder in folders], runtime_dir)
 
 
 def _preload(name: str) -> None:
