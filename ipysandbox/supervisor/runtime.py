@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ipysandbox import reach
+from ipysandbox.backends.linux import scratch
 from ipysandbox.errors import StartError
 
 #: unix(7): sun_path holds 108 bytes with its zero. Ours add an id, a sandbox's number and a channel below the root.
@@ -82,6 +83,7 @@ def sweep(root: Path) -> None:
     for name in os.listdir(root):
         folder = root / name
         if (folder / "lock").exists() and not _locked(folder):
+            scratch.remove(folder)
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -101,6 +103,7 @@ def _locked(folder: Path) -> bool:
 
 def remove(folder: Path) -> None:
     """Remove a runtime folder and, if it was the last, its root."""
+    scratch.remove(folder)
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.parent.rmdir()

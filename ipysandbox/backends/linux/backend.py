@@ -22,7 +22,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.guest import CHANNELS
 from ipysandbox.policy import Effective, compile_patterns
 
-from . import choice, confined_plan, fonts, layout, machine
+from . import choice, confined_plan, fonts, layout, machine, scratch
 from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
 from .group_keeper import GroupKeeper
@@ -83,8 +83,8 @@ class LinuxBackend(Backend):
         else:
             instance = LinuxInstance(plan, endpoints, self.choice.layers, ours, log_r, folders, hidden)
         identifier = f"{request.name}-{next(self._counter)}"
-        scratch = plan.scratch if isinstance(plan, ConfinedPlan) else None
-        program = {"key": key.decode(), "threads": threads, "confined": scratch}
+        own_folder = plan.scratch if isinstance(plan, ConfinedPlan) else None
+        program = {"key": key.decode(), "threads": threads, "confined": own_folder}
         limits = request.effective.policy.limits
         group = self._groups.plan()
         try:
@@ -167,13 +167,13 @@ class LinuxBackend(Backend):
     def _confined_plan(self, request: StartRequest) -> ConfinedPlan:
         effective = request.effective
         limits = effective.policy.limits
-        scratch = confined_plan.make_scratch(self._runtime_dir, request.directory.name)
-        rules, hidden = confined_plan.rules(effective, scratch, tuple(fonts.cached()))
-        home, temporary = f"{scratch}/home", f"{scratch}/tmp"
+        folder = scratch.make(self._runtime_dir, request.directory.name, fonts.cached())
+        rules, hidden = confined_plan.rules(effective, folder, tuple(fonts.cached()))
+        home, temporary = f"{folder}/home", f"{folder}/tmp"
         return ConfinedPlan(
             rules=rules,
-            writable=(*map(str, effective.write), str(scratch)),
-            scratch=str(scratch),
+            writable=(*map(str, effective.write), str(folder)),
+            scratch=str(folder),
             cwd=str(effective.project),
             project=str(effective.project),
             environment=_environment(effective, _threads(effective), home=home, temporary=temporary),

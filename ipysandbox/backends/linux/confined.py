@@ -16,7 +16,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 from . import confined_selftest, emulate, emulate_signals, landlock, libc, metadata, notify, processes, seccomp
@@ -37,7 +37,8 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
         with contextlib.suppress(PermissionError):  # container engines refuse keyctl to everybody inside, as we do
             libc.syscall("keyctl", libc.KEYCTL_JOIN_SESSION_KEYRING, None)
         libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
-        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        # No PR_SET_PDEATHSIG here: who ends everything must not be ended first.
+        zygote = os.pidfd_open(request["zygote"])
         if os.getppid() != request["zygote"]:
             return 1
         mine, programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -55,8 +56,8 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
     # Its work is the sandbox's, and so is the time it takes.
     os.sched_setaffinity(0, plan.cpus)
     # What else it held open belongs to the program.
-    close_all_but(report.fileno(), mine.fileno())
-    _Watch(plan, report, mine, child).run()
+    close_all_but(report.fileno(), mine.fileno(), zygote)
+    _Watch(plan, report, mine, child, zygote).run()
     status = _status(child)
     end_all()
     report.send("exit", status=status)
@@ -66,7 +67,7 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
 class _Watch(Watch):
     """As with namespaces; besides, it does calls itself, collects orphans, and ends when the supervisor says so."""
 
-    def __init__(self, plan: ConfinedPlan, report: Report, handover: socket.socket, child: int) -> None:
+    def __init__(self, plan: ConfinedPlan, report: Report, handover: socket.socket, child: int, zygote: int) -> None:
         calls = emulate.Files(plan.writable).calls()
         if plan.landlock_abi < landlock.SIGNALS_SINCE:
             calls |= emulate_signals.Signals(os.getpid()).calls()
@@ -76,6 +77,7 @@ class _Watch(Watch):
         handlers = {name: _handler(call) for name, call in calls.items()}
         handlers |= {name: _answered(call) for name, call in told.items()}
         super().__init__(child, report, handover, os.open("/proc", os.O_PATH | os.O_CLOEXEC), handlers)
+        self._on(zygote, self._end)
         self._child = child
         #: As long as this is open, the rule for the program's own folder in /proc holds: it lies on this very inode.
         self._proc_of_child = os.open(f"/proc/{child}", os.O_PATH | os.O_CLOEXEC)
@@ -135,11 +137,12 @@ def _status(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if done else None
 
 
-def end_all() -> None:
-    """End every descendant of this process, however fast they multiply."""
+def end_all(keep: Collection[int] = ()) -> None:
+    """End every descendant of this process, however fast they multiply, but for the children ``keep`` and theirs."""
     deadline = time.monotonic() + _END_SECONDS
     while time.monotonic() < deadline:
-        pids = processes.tree(os.getpid())[1:]
+        children = [pid for pid in processes.children(os.getpid()) if pid not in keep]
+        pids = [pid for child in children for pid in processes.tree(child)]
         if not pids:
             return
         for pid in pids:
@@ -151,9 +154,9 @@ def end_all() -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        for child in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, os.WNOHANG)
 
 
 # -- inside

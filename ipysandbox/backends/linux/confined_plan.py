@@ -8,7 +8,6 @@ entry.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,11 +16,9 @@ from typing import Any
 from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective, compile_patterns
 
-from . import fonts, landlock
+from . import landlock
 from .layout import find_hidden, interpreter_places, system_parts
 
-#: In the runtime folder: a link to where scratch folders are.
-SCRATCH = "scratch"
 #: Rules that name the entries of one policy's folders; each costs a few microseconds at the start.
 _MOST_RULES = 20_000
 _DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -95,26 +92,6 @@ class ConfinedPlan:
         for name in ("writable", "cpus", "absent", "hidden"):
             rest[name] = tuple(rest[name])
         return cls(**rest)
-
-
-def make_scratch(runtime_dir: Path, name: str) -> Path:
-    """A new private folder on disk for one sandbox's home and temporary files.
-
-    A runtime folder may lie in memory (XDG_RUNTIME_DIR) and be small: this lies below /tmp, and ``runtime_dir`` holds a
-    link to it, so that who removes the one finds the other.
-    """
-    link = runtime_dir / SCRATCH
-    try:
-        top = Path(os.readlink(link))
-    except FileNotFoundError:
-        top = Path(tempfile.mkdtemp(prefix="ipysandbox-", dir="/tmp"))
-        os.symlink(top, link)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=top))
-    for folder in ("home/.config/matplotlib", "tmp", "shm"):
-        (scratch / folder).mkdir(mode=0o700, parents=True)
-    for cache in fonts.cached():
-        os.symlink(cache, scratch / "home/.config/matplotlib" / cache.name)
-    return scratch
 
 
 def task_limit(processes: int) -> dict[str, int]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from dataclasses import dataclass, field
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: More than any limit on tasks allows; a bound for this reader only.
 _MOST = 20_000
+#: Between two looks (seconds): what passed in a longer break of the watching stands for nothing.
+_LONGEST_LOOK = 1.0
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,25 @@ class CpuMeter:
     """Processor seconds of a process tree, those of processes that have ended included.
 
     A parent that waits inherits its children's times; one that ignores SIGCHLD does not, so what was last seen of every
-    process is kept as well. The larger of the two sums counts.
+    process is kept as well. Those that live too briefly to be seen twice are estimated: a look meets one of them as
+    often as they run. The largest of the three sums counts.
     """
 
+    #: Processors that the tree may use.
+    processors: int = 1
     _seen: dict[tuple[int, int], float] = field(default_factory=dict)
     _most: float = 0.0
+    _brief: float = 0.0
+    _last_look: float = 0.0
 
-    def add(self, rows: list[tuple[int, int, float, float]]) -> float:
-        """``rows``: (pid, start time, own seconds, own and waited children's seconds)."""
+    def add(self, rows: list[tuple[int, int, float, float]], running: list[tuple[int, int]], now: float) -> float:
+        """``rows``: (pid, start time, own seconds, own and waited children's seconds); ``running``: (pid, start time) of
+        those that want a processor right now."""
+        young = [pid for pid, start in running if (pid, start) not in self._seen]
+        if self._last_look:
+            passed = min(now - self._last_look, _LONGEST_LOOK)
+            self._brief += passed * min(self.processors, sum(map(_share, young)))
+        self._last_look = now
         for pid, start, own, _ in rows:
             self._seen[pid, start] = own
         if len(self._seen) > _MOST:
@@ -41,8 +55,24 @@ class CpuMeter:
             alive = {(pid, start) for pid, start, _, _ in rows}
             ended = sum(v for k, v in self._seen.items() if k not in alive)
             self._seen = {k: v for k, v in self._seen.items() if k in alive} | {(0, 0): ended}
-        self._most = max(self._most, sum(self._seen.values()), sum(row[3] for row in rows))
+        self._most = max(self._most, sum(self._seen.values()), sum(row[3] for row in rows), self._brief)
         return self._most
+
+
+def children(pid: int) -> list[int]:
+    """Processes that ``pid`` is the parent of, ended ones that nobody has waited for included."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [int(child) for task in tasks for child in _read(f"/proc/{pid}/task/{task}/children").split()]
+
+
+def _share(pid: int) -> float:
+    """How much of the time that ``pid`` wanted a processor it had one (Documentation/scheduler/sched-stats.rst)."""
+    fields = _read(f"/proc/{pid}/schedstat").split()
+    had, waited = (int(fields[0]), int(fields[1])) if len(fields) == 3 else (1, 0)
+    return had / (had + waited) if had + waited else 1.0
 
 
 def tree(root: int) -> list[int]:
@@ -52,12 +82,7 @@ def tree(root: int) -> list[int]:
     while queue and len(found) < _MOST:
         pid = queue.pop()
         found.append(pid)
-        try:
-            tasks = os.listdir(f"/proc/{pid}/task")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        for task in tasks:
-            queue += [int(child) for child in _read(f"/proc/{pid}/task/{task}/children").split()]
+        queue += children(pid)
     return found
 
 
@@ -66,7 +91,7 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
 
     :param beside: a process outside the tree that works for it: its processor time counts, and nothing else.
     """
-    rows, resident, pids = [], 0, []
+    rows, running, resident, pids = [], [], 0, []
     if beside:
         text = _read(f"/proc/{beside}/stat")
         fields = text[text.rindex(b")") + 2 :].split() if text else []
@@ -85,9 +110,11 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
             raise ProcessLookupError(root)
         utime, stime, cutime, cstime, start = (int(fields[n]) for n in (11, 12, 13, 14, 19))
         rows.append((pid, start, (utime + stime) / _TICK, (utime + stime + cutime + cstime) / _TICK))
+        if fields[0] == b"R":
+            running.append((pid, start))
         resident += int(fields[21]) * _PAGE
         pids.append(pid)
-    return Sample(meter.add(rows), resident, len(pids), tuple(pids))
+    return Sample(meter.add(rows, running, time.monotonic()), resident, len(pids), tuple(pids))
 
 
 def first_child(pid: int) -> int:

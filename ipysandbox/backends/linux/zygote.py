@@ -18,9 +18,10 @@ import signal
 import socket
 import struct
 import sys
+from pathlib import Path
 from typing import Any
 
-from . import confined, groups, launch, libc, seccomp
+from . import confined, groups, launch, libc, scratch, seccomp
 
 _KERNEL_MODULE = "ipysandbox.guest.kernel"
 #: What it would load at its start, in every child; a Python that lacks one does without, as everywhere.
@@ -35,6 +36,7 @@ _MAX_REQUEST = 64 << 20
 
 def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=control_fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the host kernel's to handle
     wake_r, wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -124,6 +126,8 @@ def _reap(children: dict[int, str]) -> list[tuple[int, str, int]]:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             gone.append((pid, children.pop(pid), status))
+    # Where a monitor was killed, what it held in comes here.
+    confined.end_all(keep=set(children))
     return gone
 
 
@@ -131,8 +135,8 @@ def _end(children: dict[int, str], made: list[str], runtime_dir: str) -> None:
     """The supervisor is gone: so are its sandboxes, their control groups (``made``), and its folder of sockets."""
     for pid in children:
         os.kill(pid, signal.SIGKILL)
-    for pid in children:
-        os.waitpid(pid, 0)
+    confined.end_all()
+    scratch.remove(Path(runtime_dir))
     shutil.rmtree(runtime_dir, ignore_errors=True)
     groups.remove_all(made)
 
