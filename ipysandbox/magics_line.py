@@ -92,7 +92,7 @@ def _audit(magics: SandboxMagics, name: str | None) -> None:
 
 
 def _doctor(_magics: SandboxMagics, _name: str | None) -> None:
-    print(doctor.text(doctor.examine_apart()))
+    print(doctor.text(doctor.full_apart()))
 
 
 def _missing(action: str) -> Callable[[SandboxMagics, str | None], None]:

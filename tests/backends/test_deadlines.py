@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -163,6 +164,22 @@ def test_a_stalled_project_is_named(place: Place, in_time: InTime) -> None:
     in_time(ran)
     assert ran.code == 0, ran
     assert f"{place.home}/link does not answer" in ran.stdout
+
+
+def test_doctor_answers_and_names_what_stalls(place: Place) -> None:
+    doctor = [sys.executable, "-m", "ipysandbox", "doctor", "--json"]
+    plain = _timed([sys.executable, str(_STALLED), "--", *doctor], place.project, place.environ())
+    assert plain.code == 0, plain
+    entry = f"{place.stalled}/bin"
+    ran = place.run(*doctor, PATH=f"{entry}:{os.environ['PATH']}")
+    assert ran.seconds < plain.seconds + _MOST_LATER, (ran, plain)
+    report = json.loads(ran.stdout)
+    assert (ran.code, report["stalled"]) == (0, [entry]), ran
+    ran = place.run(*doctor, HOME=f"{place.stalled}/me")
+    assert ran.seconds < plain.seconds + _MOST_LATER, (ran, plain)
+    report = json.loads(ran.stdout)
+    assert (ran.code, report["stalled"]) == (1, [f"{place.stalled}/me"]), ran
+    assert f"{place.stalled}/me does not answer" in report["policy"]["problem"]
 
 
 def test_who_asks_is_gone_afterwards(place: Place) -> None:
