@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,20 +70,48 @@ while True: pass
     assert 1 <= float(result.limit.observed or 0) < 3
 
 
-def test_cpu_time_of_short_lived_children_nobody_waits_for_counts(make_box: MakeBox) -> None:
-    box = make_box(overrides={"limits.cpu": "1s", "limits.wall": "60s"})
-    result = box.run("""
+#: Children that live for ``life`` seconds, and whose times are added to nobody's.
+_UNWAITED = """
 import os, signal, time
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # their times are added to nobody's
-while True:
-    if os.fork() == 0:
-        end = time.process_time() + 0.3
-        while time.process_time() < end: pass
-        os._exit(0)
-    time.sleep(0.1)
-""")
+def spin(life):
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        if os.fork() == 0:
+            end = time.process_time() + life
+            while time.process_time() < end: pass
+            os._exit(0)
+        time.sleep(life / 2)
+"""
+
+
+@pytest.mark.parametrize("life", [0.3, 0.012])
+def test_cpu_time_of_short_lived_children_nobody_waits_for_counts(make_box: MakeBox, life: float) -> None:
+    box = make_box(overrides={"limits.cpu": "1s", "limits.wall": "60s"})
+    result = box.run(f"{_UNWAITED}\nspin({life})")
     assert result.limit is not None
     assert result.limit.name == "cpu"
+
+
+def test_between_cells_such_children_end_the_sandbox_too(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.cpu": "2s"})
+    box.run(f"{_UNWAITED}\nif os.fork() == 0:\n    os.setsid()\n    spin(0.012)")
+    deadline = time.monotonic() + 60
+    while box.status()["state"] != "dead":
+        assert time.monotonic() < deadline, box.status()["usage"]
+        select.select([], [], [], 0.1)
+    notices = box.run("1").notices
+    assert any("cpu time" in notice for notice in notices), notices
+
+
+def test_children_that_are_waited_for_count_once(make_box: MakeBox) -> None:
+    box = make_box()
+    result = box.run("""
+import os, resource, subprocess
+for _ in range(100): subprocess.run(["/bin/true"])
+total = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+total
+""")
+    assert result.usage["cpu"] < result.value + 1
 
 
 def test_one_greedy_process_meets_a_memory_error_and_goes_on(make_box: MakeBox) -> None:
@@ -188,6 +218,37 @@ while True:
     {keep}
 """)
     ended_by(result, "disk", state_kept=False)
+
+
+def test_opening_and_closing_files_all_the_time_hides_none(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.disk": "64MiB"})
+    result = box.run("""
+import os, threading
+def churn():
+    while True:
+        for fd in [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]: os.close(fd)
+for _ in range(3): threading.Thread(target=churn, daemon=True).start()
+kept = []
+while True:
+    fd = os.open("results/x", os.O_CREAT | os.O_RDWR)
+    os.write(fd, bytes(4 << 20))
+    os.unlink("results/x")
+    kept.append(fd)
+""")
+    ended_by(result, "disk", state_kept=False)
+    assert result.limit is not None
+    assert "hid which files" not in result.limit.text
+
+
+def test_programs_that_come_and_go_are_not_taken_for_hidden(make_box: MakeBox) -> None:
+    box = make_box()
+    result = box.run("""
+import subprocess, sys, time
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    for one in [subprocess.Popen(["/bin/true"]) for _ in range(4)]: one.wait()
+""")
+    assert result.status == "ok", (result.error, result.notices)
 
 
 def test_a_process_that_hides_its_open_files_is_ended(make_box: MakeBox) -> None:

@@ -40,7 +40,8 @@ _QUICK_LOOK = 0.05
 #: The search gives up by itself before that, unless the file system no longer answers.
 _LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
-_MOST_HIDDEN_LOOKS = 3
+#: Looks in a row that may find a certain process hidden, and any at all.
+_MOST_HIDDEN_LOOKS, _MOST_LOOKS_AT_HIDDEN = 3, 20
 #: From init's end to the monitor's, which tells what it has seen last.
 _LAST_REPORT_SECONDS = 0.5
 #: net.core.wmem_default: what one socket may have waiting to be read.
@@ -82,9 +83,10 @@ class LinuxInstance(Instance):
         self._enforced: dict[str, int] = {}
         self._heard_all = False
         self._status: int | None = None
-        self._cpu = processes.CpuMeter()
+        self._cpu = processes.CpuMeter(len(plan.cpus))
         self._descriptors = processes.Descriptors()
         self._next_descriptors = 0.0
+        self._hidden: dict[int, int] = {}
         self._hidden_looks = 0
         self._last_changes: list[Change] = []
         self._exact_above = 0
@@ -291,17 +293,16 @@ class LinuxInstance(Instance):
         return used, used, scratch.f_files - scratch.f_ffree
 
     def _look_at_descriptors(self, pids: tuple[int, ...]) -> None:
+        """Raises PermissionError when a process keeps what it holds open to itself."""
         devices = frozenset(folder.device for folder in self._folders)
-        try:
-            # Init is ours, and not dumpable: an ordinary user's supervisor may not look into it.
-            self._descriptors = processes.descriptors(tuple(pid for pid in pids if pid != self.pid), devices)
-        except PermissionError:
-            # A process that has just been forked, or executes another program right now, is so for a moment only.
-            self._hidden_looks += 1
-            if self._hidden_looks >= _MOST_HIDDEN_LOOKS:
-                raise
-        else:
-            self._hidden_looks = 0
+        # Init is ours, and not dumpable: an ordinary user's supervisor may not look into it.
+        self._descriptors = processes.descriptors(tuple(pid for pid in pids if pid != self.pid), devices)
+        # A process that has just been forked, or executes another program right now, is hidden for a moment only; where
+        # many come and go, there is often one of that kind, but not for long at every look.
+        self._hidden = {pid: self._hidden.get(pid, 0) + 1 for pid in self._descriptors.hidden}
+        self._hidden_looks = self._hidden_looks + 1 if self._hidden else 0
+        if max(self._hidden.values(), default=0) >= _MOST_HIDDEN_LOOKS or self._hidden_looks >= _MOST_LOOKS_AT_HIDDEN:
+            raise PermissionError(f"/proc/{next(iter(self._hidden))}/fd")
 
     async def hide_new_names(self) -> list[str]:
         now = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -41,8 +42,8 @@ class CpuMeter:
     _last_look: float = 0.0
 
     def add(self, rows: list[tuple[int, int, float, float]], running: list[tuple[int, int]], now: float) -> float:
-        """``rows``: (pid, start time, own seconds, own and waited children's seconds); ``running``: (pid, start time) of
-        those that want a processor right now."""
+        """``rows``: (pid, start time, own seconds, own and waited children's seconds); ``running``: (pid, start time)
+        of those that want a processor right now."""
         young = [pid for pid, start in running if (pid, start) not in self._seen]
         if self._last_look:
             passed = min(now - self._last_look, _LONGEST_LOOK)
@@ -160,34 +161,51 @@ class Descriptors:
     #: Bytes of files without a name, which live only as long as they are held.
     deleted: int = 0
     sockets: int = 0
+    #: Processes that don't let themselves be looked at: they could hold anything.
+    hidden: frozenset[int] = frozenset()
 
 
 def descriptors(pids: tuple[int, ...], devices: frozenset[int]) -> Descriptors:
-    """Look at every descriptor; files count on ``devices`` only, and those that are only mapped count as well.
-
-    Raises PermissionError when a process does not let itself be looked at: it could hold anything.
-    """
+    """Look at every descriptor; files count on ``devices`` only, and those that are only mapped count as well."""
     files: dict[tuple[int, int], int] = {}
     sockets: set[int] = set()
+    hidden = set()
     for pid in pids:
         try:
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                info = os.stat(f"/proc/{pid}/fd/{name}")
+            for info in _open_files(pid):
                 if stat.S_ISSOCK(info.st_mode):
                     sockets.add(info.st_ino)
                 elif info.st_nlink == 0 and info.st_dev in devices:
                     files[info.st_dev, info.st_ino] = info.st_blocks * 512
+        except PermissionError:
+            hidden.add(pid)
+        for key, size in _mapped_deleted(pid):
+            if key[0] in devices:
+                files[key] = max(files.get(key, 0), size)
+    return Descriptors(sum(files.values()), len(sockets), frozenset(hidden))
+
+
+def _open_files(pid: int) -> Iterator[os.stat_result]:
+    """Of each descriptor, but for those that are closed meanwhile. Raises PermissionError where that is hidden."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except (FileNotFoundError, ProcessLookupError):
+        return  # it has ended
+    for name in names:
+        try:
+            yield os.stat(f"/proc/{pid}/fd/{name}")
         except (FileNotFoundError, ProcessLookupError):
-            pass  # it closed the file, or ended
-        for line in _read(f"/proc/{pid}/maps").split(b"\n"):
-            if line.endswith(b" (deleted)"):
-                span, _, _, device, inode = line.split(maxsplit=5)[:5]
-                major, minor = (int(part, 16) for part in device.split(b":"))
-                start, end = (int(part, 16) for part in span.split(b"-"))
-                key = (os.makedev(major, minor), int(inode))
-                if key[0] in devices:
-                    files[key] = max(files.get(key, 0), end - start)
-    return Descriptors(sum(files.values()), len(sockets))
+            continue  # code that opens and closes all the time hides nothing but that
+
+
+def _mapped_deleted(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """((device, inode), bytes) of the parts of nameless files that ``pid`` maps."""
+    for line in _read(f"/proc/{pid}/maps").split(b"\n"):
+        if line.endswith(b" (deleted)"):
+            span, _, _, device, inode = line.split(maxsplit=5)[:5]
+            major, minor = (int(part, 16) for part in device.split(b":"))
+            start, end = (int(part, 16) for part in span.split(b"-"))
+            yield (os.makedev(major, minor), int(inode)), end - start
 
 
 def _read(path: str) -> bytes:
