@@ -19,11 +19,12 @@ from typing import Any
 import tornado.httpserver
 import tornado.netutil
 import tornado.web
+import zmq
 
 from ipysandbox import reach
 from ipysandbox.audit import AuditLog, default_path, events
 from ipysandbox.backends.linux import fonts
-from ipysandbox.backends.linux.backend import LinuxBackend
+from ipysandbox.backends.linux.backend import SOCKETS_HINT, LinuxBackend
 from ipysandbox.backends.linux.zygote_handle import Spawned
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError, StartError
 from ipysandbox.policy import Effective, resolve
@@ -111,11 +112,8 @@ class Supervisor:
     def _managed(*arguments: Any, **options: Any) -> Managed:
         try:
             return Managed(*arguments, **options)
-        except OSError as exc:
-            raise StartError(
-                f"the sandbox's sockets can't be made: {exc}",
-                hint="Free some space there, or set XDG_RUNTIME_DIR to another folder of yours.",
-            ) from None
+        except (OSError, zmq.ZMQError) as exc:
+            raise StartError(f"the sandbox's sockets can't be made: {exc}", hint=SOCKETS_HINT) from None
 
     def get(self, name: str) -> Managed:
         try:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,25 @@ def test_a_disk_that_fills_meanwhile_refuses_the_next_cell_and_hangs_none(projec
     done = subprocess.run(command, env={**os.environ, "XDG_STATE_HOME": str(small)}, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     assert lines == ["ok", "died AuditError", "ok"], (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("inodes", [7, 9, 13, 18])
+def test_a_full_runtime_folder_is_named_with_what_to_do(project: Path, tmp_path: Path, inodes: int) -> None:
+    """Folders and sockets of the supervisor take inodes; they run out at its start, or at the sandbox's."""
+    prefix = ["unshare", "--mount"]
+    if os.geteuid() != 0:
+        prefix = ["unshare", "--user", "--map-current-user", "--keep-caps", "--mount"]
+    (project / "cell.py").write_text("open('results/ran', 'w')")
+    small = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # pytest's own folders are too deep for a socket's path
+    script = f'mount -t tmpfs -o nr_inodes={inodes},mode=700 tmpfs "$1" && cd "$0" && shift && exec "$@"'
+    command = [*prefix, "sh", "-c", script, str(project), str(small), *_RUN]
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(small)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    small.rmdir()
+    if done.returncode == 0:
+        assert inodes > 13
+        return
+    assert done.returncode == 5, (done.stdout, done.stderr)
+    assert "No space left on device" in done.stderr
+    assert "XDG_RUNTIME_DIR" in done.stderr
+    assert not (project / "results" / "ran").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -33,6 +34,8 @@ from .writable import WritableFolder
 from .zygote_handle import START_SECONDS, Spawned, ZygoteHandle, spawn
 
 _INSIDE_ID = 1000
+#: Where the folder of the sockets is full.
+SOCKETS_HINT = "Free some space there, or set XDG_RUNTIME_DIR to another folder of yours."
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -208,14 +211,24 @@ def _listen(directory: Path) -> tuple[list[socket.socket], dict[str, str]]:
     listeners, channels = [], {}
     for name in CHANNELS:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        path = str(directory / f"k-{name}")
-        sock.bind(path)
-        os.chmod(path, 0o600)
+        listeners.append(sock)
+        channels[name] = str(directory / f"k-{name}")
+        try:
+            sock.bind(channels[name])
+            os.chmod(channels[name], 0o600)
+        except OSError as exc:
+            _close(listeners, channels)
+            raise StartError(f"the sandbox's sockets can't be made in {directory}: {exc}", hint=SOCKETS_HINT) from None
         sock.listen(16)
         sock.setblocking(False)
-        listeners.append(sock)
-        channels[name] = path
     return listeners, channels
+
+
+def _close(listeners: list[socket.socket], channels: Mapping[str, str]) -> None:
+    for sock, path in zip(listeners, channels.values(), strict=True):
+        sock.close()
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def _rlimits(effective: Effective) -> dict[str, int]:
