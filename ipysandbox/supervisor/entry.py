@@ -8,7 +8,7 @@ import os
 import resource
 from typing import Any
 
-from ipysandbox.backends.linux import libc, zygote_handle
+from ipysandbox.backends.linux import clean, libc, zygote_handle
 from ipysandbox.errors import SandboxError, StartError
 
 from . import runtime
@@ -16,6 +16,7 @@ from . import runtime
 
 def main(host_pid: int, ready_fd: int) -> None:
     """Serve until the host process ends. Tells its folder, or its error, on ``ready_fd`` as JSON."""
+    clean.inheritance()
     libc.prctl(libc.PR_SET_DUMPABLE, 0)  # its memory holds keys: not for other processes of the user
     with os.fdopen(ready_fd, "w") as ready:
 
@@ -29,7 +30,8 @@ def main(host_pid: int, ready_fd: int) -> None:
             # One descriptor per socket and sandbox: the soft default of 1024 is soon used up.
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            # The hard limit stays: a sandbox needs one above 0.
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
             folder, _lock = runtime.create()
             zygote = zygote_handle.spawn(folder)
             from .app import serve

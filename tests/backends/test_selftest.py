@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ipysandbox import Sandbox
 from ipysandbox.audit import iter_records
 
 #: Statements run in the zygote before it forks, and what the refusal must speak of. There is no other way to turn a
@@ -98,6 +100,7 @@ else:
     BROKEN["mount namespace"] = ("launch._ALL_NAMESPACES &= ~libc.CLONE_NEWNS", "")
 _START = """
 import asyncio, json, os, sys, tempfile
+from collections.abc import Callable
 from pathlib import Path
 from ipysandbox import StartError, bootstrap
 from ipysandbox.backends.base import StartRequest
@@ -181,3 +184,8 @@ def test_a_self_test_that_fails_is_in_the_audit_trail(project: Path) -> None:
     assert "a file that no rule opens (Landlock) was not refused" in done.stdout, done.stderr
     [record] = [row for row in iter_records(sandbox=name) if row["action"] == "sandbox.refused"]
     assert "Landlock" in record["details"]["reason"]
+
+
+def test_a_folder_that_lies_right_at_a_private_one_is_no_failure(make_box: Callable[..., Sandbox]) -> None:
+    box = make_box(policy={"files": {"read": [".", "/var/tmp"]}})
+    assert box.run("print('runs')").stdout == "runs\n"

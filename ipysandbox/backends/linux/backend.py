@@ -240,7 +240,9 @@ def _rlimits(effective: Effective) -> dict[str, int]:
         "NPROC": limits.processes + 2,
         "NOFILE": limits.open_files,
         "FSIZE": limits.disk,
-        "CORE": 0,
+        # At 1 the kernel drops a dump of any kind; at 0 it still feeds it to the program that a core_pattern with "|"
+        # names, as root and outside (core(5)). The filter lets nobody change it.
+        "CORE": 1,
         "MEMLOCK": 8 << 20,
         "MSGQUEUE": 0,
         "NICE": 0,

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from . import landlock, libc, rootfs, seccomp, selftest
+from . import clean, landlock, libc, rootfs, seccomp, selftest
 from .plan import Plan
 from .watch import Handover, Watch
 
@@ -355,13 +355,7 @@ def enter_program(
         for fd, number in zip([_dup_above(fd, 64) for fd in program_fds], kept, strict=True):
             os.dup2(fd, number, inheritable=False)
         libc.close_range(3 + len(program_fds))
-        for number in range(1, signal.NSIG):
-            if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33):
-                # As Python itself starts: a write past a limit is an error of that write, not the end.
-                ignored = number in (signal.SIGPIPE, signal.SIGXFSZ)
-                signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        clean.signals()
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(cwd)

@@ -57,14 +57,14 @@ ALLOWED = frozenset(
     landlock_restrict_self lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek
     lsetxattr lstat madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal
     msync munlock munlockall munmap nanosleep newfstatat pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc
-    pkey_free pkey_mprotect poll ppoll pread64 preadv preadv2 prlimit64 process_mrelease pselect6 pwrite64 pwritev
+    pkey_free pkey_mprotect poll ppoll pread64 preadv preadv2 process_mrelease pselect6 pwrite64 pwritev
     pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg removexattr removexattrat rename
     renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo
     rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
     sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setparam
     sched_setscheduler sched_yield select semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto
     set_robust_list set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid
-    setresgid setresuid setreuid setrlimit setsid setsockopt setuid setxattr setxattrat shutdown sigaltstack
+    setresgid setresuid setreuid setsid setsockopt setuid setxattr setxattrat shutdown sigaltstack
     signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee
     tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
     timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork
@@ -154,6 +154,7 @@ _S_ISUID_S_ISGID = 0o6000
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
 _O_CREAT, _O_TMPFILE_BIT = 0o100, 0o20000000
 _PR_SET_MM = 35
+_RLIMIT_CORE = 4
 #: Leases make the host's own open() of a file in results/ wait; inode flags stay on it for ever.
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
 _FS_IOC_SETFLAGS = (0x40086602, 0x40046602, 0x401C5820)
@@ -181,6 +182,10 @@ def _low(arg: int) -> _Insn:
     The kernel looks at no more of any argument that a rule here decides by: what stands above can hide nothing.
     """
     return _stmt(_LD_ABS, 16 + 8 * arg)
+
+
+def _high(arg: int) -> _Insn:
+    return _stmt(_LD_ABS, 16 + 8 * arg + 4)
 
 
 def _deny_if_set(arg: int, bits: int, deny: _Insn) -> list[_Insn]:
@@ -251,6 +256,18 @@ def _socket_rule(families: Iterable[int], deny: _Insn) -> list[_Insn]:
     return block
 
 
+def _core_limit_rule(resource: int, new: int | None = None) -> list[_Insn]:
+    """Setting RLIMIT_CORE is accepted and has no effect: its value is what keeps dumps from the host's handler.
+
+    ``new``: argument that points to the value, where the call also only asks.
+    """
+    pretend = _ret_errno(0)
+    block = [_low(resource), (_JEQ, 1, 0, _RLIMIT_CORE), _ALLOW]
+    if new is None:
+        return [*block, pretend]
+    return [*block, _low(new), (_JEQ, 0, 3, 0), _high(new), (_JEQ, 0, 1, 0), _ALLOW, pretend]
+
+
 def refusal(name: str) -> int:
     """The errno with which a refused call fails."""
     return errno.EAFNOSUPPORT if name == "socket" else errno.EPERM
@@ -276,7 +293,7 @@ def _confined_rules(deny: _Insn, no_family: _Insn) -> dict[str, list[_Insn]]:
         "socket": [no_family],
         "open": _confined_open(1, _deny_setid_create(1, 2, deny), deny),
         "openat": _confined_open(2, _deny_setid_create(2, 3, deny), deny),
-        "prlimit64": _only_self(0, deny=deny),
+        "prlimit64": [*_only_self(0, deny=deny)[:-1], *_core_limit_rule(1, 2)],
         # Thread libraries name threads by number, and abort if they may not; nothing real-time is allowed anyway.
         "sched_setparam": _only_self(0, deny=_ret_errno(0)),
         "sched_setscheduler": _only_self(0, deny=_ret_errno(0)),
@@ -297,6 +314,8 @@ def rules(*, confined: bool = False, notify: bool = True) -> dict[str, list[_Ins
         "ioctl": _deny_values(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_FS_IOC_SETFLAGS), deny),
         "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY), deny),
         "prctl": _prctl_rule(deny),
+        "prlimit64": _core_limit_rule(1, 2),
+        "setrlimit": _core_limit_rule(0),
         "seccomp": _deny_if_set(1, _NEW_LISTENER, deny),
         "personality": _only_values(0, _ADDR_NO_RANDOMIZE_ALLOWED, deny),
         "chmod": _deny_if_set(1, ids, deny),

@@ -41,7 +41,7 @@ def failures(plan: Plan) -> Iterator[str]:
     for path in plan.covered:
         if not _is_empty(path):
             yield f"{path} is not covered"
-    for path in plan.private:
+    for path in set(plan.private) - set(shown):  # a project may lie right there
         yield from _is(mounts, path, "tmpfs")
         space = os.statvfs(path)
         if space.f_blocks * space.f_frsize > plan.scratch_bytes + _PAGE or space.f_files > plan.scratch_inodes + 1:
@@ -64,7 +64,7 @@ def _own_flags(mount: _Mount, plan: Plan, shown: set[str], writable: set[str]) -
         yield f"{where} is mounted, and the plan knows nothing of it"
     if "nosuid" not in mount.options or ("nodev" not in mount.options and where != "/dev/pts"):
         yield f"{where} is mounted without nosuid and nodev"
-    free = where in {"/proc", "/dev/pts", *plan.private} or any(
+    free = where in {"/proc", "/dev/pts", *(set(plan.private) - shown)} or any(
         where == top or where.startswith(top + "/") for top in writable
     )
     if "ro" not in mount.options and not free:
@@ -90,6 +90,8 @@ def _mounts() -> Iterator[_Mount]:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             fields = line.split(" ")
-            kind = fields[fields.index("-") + 1]
+            kind, _, of_all = line.rstrip("\n").split(" - ", 1)[1].split(" ", 2)
             where = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
-            yield _Mount(where, frozenset(fields[5].split(",")), kind)
+            # Read-only by this mount, or (an overlay without an upper folder) by the file system.
+            options = {*fields[5].split(","), *({"ro"} & set(of_all.split(",")))}
+            yield _Mount(where, frozenset(options), kind)
