@@ -18,6 +18,7 @@ import pytest
 from ipysandbox import Sandbox
 from ipysandbox.backends.linux import cgroup, group_keeper, groups, scope
 from ipysandbox.backends.linux.cgroup import Facts, Hierarchy, facts, hierarchies
+from ipysandbox.backends.linux.processes import tree
 
 MakeBox = Callable[..., Sandbox]
 
@@ -168,28 +169,45 @@ def _leftovers() -> list[str]:
 @needs_group
 def test_every_process_of_a_sandbox_is_in_its_group_and_none_gets_out(make_box: MakeBox) -> None:
     box = make_box()
-    assert any("cgroup" in layer for layer in box.status()["guarantees"]["memory"])
-    result = box.run("""
-import ctypes, os, subprocess
-subprocess.Popen(["sleep", "60"], start_new_session=True)
-tried = []
-for path in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory/cgroup.procs", "/proc/self/root/sys/fs/cgroup"):
-    tried.append(os.path.exists(path))
-os.mkdir("/tmp/c")
+    status = box.status()
+    assert any("cgroup" in layer for layer in status["guarantees"]["memory"])
+    mounts = [row.mount for row in hierarchies(*(Path(f"/proc/self/{n}").read_text() for n in ("cgroup", "mountinfo")))]
+    result = box.run(f"""
+import ctypes, os, subprocess, time
+for _ in range(3): subprocess.Popen(["sleep", "60"], start_new_session=True)
+got_out = []
+for folder in {mounts!r}:
+    for name in ("cgroup.procs", "tasks"):
+        try:
+            with open(folder + "/" + name, "w") as file: file.write("0")
+            got_out.append(folder)
+        except OSError: pass
+temporary = os.environ["TMPDIR"] + "/c"
+os.mkdir(temporary)
 libc = ctypes.CDLL(None, use_errno=True)
 for kind in (b"cgroup2", b"cgroup"):
-    tried.append(libc.mount(b"none", b"/tmp/c", kind, 0, b"memory") == 0)
-tried.append(libc.unshare(0x02000000) == 0)  # CLONE_NEWCGROUP
-print(tried, "cgroup" in open("/proc/self/mountinfo").read())
-print([line.split(":")[2] for line in open("/proc/self/cgroup").read().split()])
+    if libc.mount(b"none", temporary.encode(), kind, 0, b"memory") == 0: got_out.append(kind)
+if libc.unshare(0x02000000) == 0: got_out.append("CLONE_NEWCGROUP")
+print(got_out)
 """)
-    lines = result.stdout.splitlines()
-    assert lines[0] == f"{[False] * 6} False", result
-    assert set(eval(lines[1])) == {"/"}, "the code sees where its group is"
-    own = {name: path for name, path in _groups_of(box.status()["pid"]).items() if "ipysandbox-" in path}
+    assert result.stdout == "[]\n", result
+    own = {names: path for names, path in _groups_of(status["pid"]).items() if "ipysandbox-" in path}
     assert own
-    for pid in Path(f"/proc/{box.status()['pid']}/task/{box.status()['pid']}/children").read_text().split():
-        assert {name: _groups_of(int(pid))[name] for name in own} == own
+    for pid in tree(status["pid"]):
+        assert {names: _groups_of(pid)[names] for names in own} == own
+
+
+@needs_group
+def test_no_control_groups_exist_inside(make_box: MakeBox) -> None:
+    box = make_box()
+    if "mount namespace" not in box.status()["guarantees"]["files.read"]:
+        pytest.skip("without namespaces, paths are the host's; Landlock closes them")
+    result = box.run("""
+import os
+print(os.path.exists("/sys/fs/cgroup"), "cgroup" in open("/proc/self/mountinfo").read())
+print({line.split(":")[2] for line in open("/proc/self/cgroup").read().split()})
+""")
+    assert result.stdout == "False False\n{'/'}\n", result
 
 
 def _groups_of(pid: int) -> dict[str, str]:

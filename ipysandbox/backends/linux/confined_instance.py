@@ -59,6 +59,8 @@ class ConfinedInstance(LinuxInstance):
             for pid in reversed(processes.tree(self.pid)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            if self._group is not None:
+                self._group.kill()
             await asyncio.wait_for(self._ended.wait(), _END_SECONDS)
 
     def _finish(self) -> None:
