@@ -22,7 +22,7 @@ REFUSED = """
     acct add_key bpf clock_adjtime clock_settime create_module delete_module finit_module fsconfig fsmount fsopen fspick
     get_kernel_syms get_mempolicy init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp
     kexec_file_load kexec_load keyctl lookup_dcookie mbind mount mount_setattr move_mount move_pages nfsservctl
-    open_by_handle_at open_tree perf_event_open personality pidfd_getfd pivot_root process_vm_readv process_vm_writev
+    open_by_handle_at open_tree perf_event_open pidfd_getfd pivot_root process_vm_readv process_vm_writev
     ptrace query_module quotactl reboot request_key set_mempolicy setdomainname sethostname setns settimeofday stime
     swapoff swapon sysfs syslog umount umount2 unshare uselib userfaultfd ustat vm86 vm86old vhangup
 """.split()

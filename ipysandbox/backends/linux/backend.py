@@ -94,7 +94,7 @@ class LinuxBackend(Backend):
             fds = [theirs.fileno(), log_w, *(s.fileno() for s in listeners)]
             monitor = await zygote.fork(identifier, fds, group.folders if group else [])
             # The monitor waits for its plan: nothing of the sandbox runs outside its group.
-            bounds = Bounds(limits.memory, plan.rlimits["NPROC"], limits.cpus)
+            bounds = Bounds(limits.memory, limits.processes + 2, limits.cpus)
             if group is not None and self._groups.fill(group, monitor, bounds):
                 instance.hold(group)
                 instance.on_exit(lambda _status: self._groups.drop(group))
@@ -180,7 +180,9 @@ class LinuxBackend(Backend):
             cwd=str(effective.project),
             project=str(effective.project),
             environment=_environment(effective, _threads(effective), home=home, temporary=temporary),
-            rlimits={**_rlimits(effective), **confined_plan.task_limit(limits.processes)},
+            # RLIMIT_NPROC counts all tasks of a user id on the machine, those in other containers included: how many
+            # that are can't be seen, so tasks are watched.
+            rlimits={name: value for name, value in _rlimits(effective).items() if name != "NPROC"},
             cpus=_cpus(effective),
             landlock_abi=self.machine.landlock_abi,
             absent=(str(self._runtime_dir),),

@@ -134,7 +134,7 @@ def _confined(machine: Machine) -> Choice:
             "memory": ("RLIMIT_DATA", "watchdog"),
             "cpu": ("watchdog", "cpu affinity"),
             "disk": ("RLIMIT_FSIZE", "watchdog"),
-            "tasks": ("watchdog",) if machine.root else ("RLIMIT_NPROC of the user", "watchdog"),
+            "tasks": ("watchdog",),
             "devices": (landlock,),
             "environment": ("clean process",),
         },

@@ -94,23 +94,6 @@ class ConfinedPlan:
         return cls(**rest)
 
 
-def task_limit(processes: int) -> dict[str, int]:
-    """RLIMIT_NPROC counts all tasks of the user on this machine: what there is now, and what the policy adds."""
-    return {"NPROC": _tasks_of_user() + processes + 2}
-
-
-def _tasks_of_user() -> int:
-    total = 0
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                if entry.stat().st_uid == os.getuid():
-                    total += len(os.listdir(f"/proc/{entry.name}/task"))
-            except OSError:
-                continue
-    return total
-
-
 def rules(
     effective: Effective, scratch: Path, extra: tuple[Path, ...] = ()
 ) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
