@@ -90,8 +90,8 @@ class Instance(ABC):
 
     @abstractmethod
     def enforced(self) -> Mapping[str, int]:
-        """Limits for which the kernel itself has ended processes inside, by name, and the most that was held (bytes).
-        Can be asked after the end too."""
+        """Limits for which the kernel itself has ended processes inside, by name, and the most that was held (bytes);
+        as of the last ``measure``, or of the end."""
 
     @abstractmethod
     async def hide_new_names(self) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ipysandbox import RunResult, Sandbox
+from ipysandbox.backends.linux import cgroup
 
 MakeBox = Callable[..., Sandbox]
 
@@ -112,6 +113,19 @@ total = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, r
 total
 """)
     assert result.usage["cpu"] < result.value + 1
+
+
+def test_a_fraction_of_a_processor_is_a_fraction_of_its_time(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.cpus": 0.5})
+    if not any("cgroup" in layer for layer in box.status()["guarantees"]["cpu"]):
+        pytest.skip(f"only a control group throttles by time: {cgroup.probe().reason}")
+    result = box.run("""
+import time
+begin, used = time.monotonic(), time.process_time()
+while time.monotonic() < begin + 2: pass
+(time.process_time() - used) / (time.monotonic() - begin)
+""")
+    assert 0.1 < result.value < 0.65
 
 
 def test_one_greedy_process_meets_a_memory_error_and_goes_on(make_box: MakeBox) -> None:

@@ -241,8 +241,6 @@ class LinuxInstance(Instance):
             await asyncio.wait_for(self._ended.wait(), _KILL_SECONDS)
 
     def enforced(self) -> Mapping[str, int]:
-        if self.alive():
-            self._used()
         return self._enforced
 
     def _used(self) -> Used:
