@@ -6,6 +6,8 @@ import errno
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -229,6 +231,39 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 print([link for link in found if "seccomp" in link], "closed 1" in found)
 """).stdout
     assert told == "[] True\n"
+
+
+#: A container whose engine watches calls already: here, a filter with a listener that lets everything through.
+_WATCHED_ALREADY = """
+import struct, sys
+from ipysandbox import Sandbox
+from ipysandbox.backends.linux import libc, seccomp
+libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+held = seccomp.install(struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000), listener=True)
+with Sandbox(name=sys.argv[2], project=sys.argv[1], validate=False) as box:
+    print(box.status()["guarantees"]["syscalls"])
+    print(box.run(sys.stdin.read()).stdout)
+"""
+
+
+@_X86
+def test_where_calls_are_watched_already_refusals_hold_and_no_trail_is_promised(name: str, project: Path) -> None:
+    command = [sys.executable, "-c", _WATCHED_ALREADY, str(project), name]
+    code = CALL + "print([call(272, 0x10000000), call(41, 40, 1, 0)])"
+    done = subprocess.run(command, input=code, capture_output=True, text=True, timeout=100)
+    assert done.stdout.splitlines()[:2] == ["['seccomp', 'no capabilities']", "['EPERM', 'EAFNOSUPPORT']"], done.stderr
+    assert recorded(name, lambda rows: True) == []
+
+
+@_X86
+def test_a_person_reads_it_in_the_audit(name: str, watched: Sandbox) -> None:
+    assert "user notification" in watched.status()["guarantees"]["syscalls"]
+    watched.run(CALL + "call(272, 0x10000000)")
+    recorded(name, lambda rows: len(rows) >= 1)
+    command = [sys.executable, "-m", "ipysandbox", "audit", "tail", "--sandbox", name]
+    shown = subprocess.run(command, capture_output=True, text=True).stdout
+    assert "WARNING syscall.refused name=unshare detail=CLONE_NEWUSER pid=" in shown
+    assert "count=1" in shown
 
 
 # -- the filter by itself

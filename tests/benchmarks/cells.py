@@ -45,6 +45,8 @@ _WRITE = (
     "import tempfile\nkept = tempfile.NamedTemporaryFile(dir={folder!r})\nkept.write(b'a,b\\n1,2\\n')\nkept.flush()"
 )
 _MATRIX = "import numpy as np\nmatrix = np.random.default_rng(1).random((1000, 1000))\nmatrix @ matrix"
+_SERVER = "import socket\nserver = socket.create_server(('127.0.0.1', 0))\nwhere = server.getsockname()"
+_CONNECTS = "for _ in range(1_000):\n    with socket.create_connection(where):\n        server.accept()[0].close()"
 _WORK = (
     Work("loop", "CPU: 3 million steps of a Python loop", "", "sum(i * i for i in range(3_000_000))"),
     Work("matmul", "CPU: numpy, 10 products of 1000 × 1000", _MATRIX, "for _ in range(10):\n    matrix @ matrix"),
@@ -58,6 +60,11 @@ _WORK = (
         _WRITE.format(folder="/tmp"), _OPENS.format(path="kept.name"), "kept.close()",
     ),
     Work("stat", "50,000 × os.stat of a file of the project", "", "for _ in range(50_000):\n    os.stat('data/x.csv')"),
+    Work(
+        "calls", "1,000,000 × getppid, a call that every filter looks at and lets through",
+        "", "for _ in range(1_000_000):\n    os.getppid()",
+    ),
+    Work("connect", "1,000 × connect to itself over TCP", _SERVER, _CONNECTS, "server.close()"),
     Work("spawn", "100 × run /bin/true", "", "for _ in range(100):\n    subprocess.run(['/bin/true'])"),
 )  # fmt: skip
 
