@@ -25,11 +25,14 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import bootstrap, reach
 from .display import table
 from .errors import SandboxError
+
+if TYPE_CHECKING:
+    from .backends.linux.choice import Choice
 
 #: All of it takes a second or two; what takes this long hangs (seconds).
 _SECONDS = 60.0
@@ -60,7 +63,7 @@ def examine() -> dict[str, Any]:
         advice=[{"cause": one.cause, "why": one.why, "steps": list(one.steps)} for one in advice],
     )
     report["stalled"] = _stalled()
-    report["policy"] = _policy()
+    report["policy"] = _policy(chosen)
     report["ok"] = not report["gaps"] and not report["policy"]["problem"]
     return report
 
@@ -112,15 +115,18 @@ def _stalled() -> list[str]:
     return reach.stalled(place for place in places if os.path.isabs(place))
 
 
-def _policy() -> dict[str, str]:
-    """Whether the policy of the current folder can be read and makes sense."""
+def _policy(chosen: Choice) -> dict[str, str]:
+    """Whether the policy of the current folder can be read, makes sense, and requires no more than there is."""
+    from .backends.linux.choice import refused
     from .policy import resolve
 
     try:
         effective = resolve(cwd=Path.cwd(), environ=os.environ)
     except SandboxError as exc:
         return {"project": os.getcwd(), "problem": str(exc)}
-    return {"project": str(effective.project), "problem": ""}
+    weaker = refused(chosen, effective.policy.require)
+    problem = f"require: {weaker.guarantee}: {weaker.reason}\n{weaker.remedy}" if weaker else ""
+    return {"project": str(effective.project), "problem": problem}
 
 
 def full() -> dict[str, Any]:

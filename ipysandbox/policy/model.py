@@ -86,6 +86,22 @@ class Data:
     source_path: str | None = None
 
 
+#: What a backend can promise, by name; see SECURITY.md.
+GUARANTEES = (
+    "files.read",
+    "files.write",
+    "network",
+    "processes",
+    "syscalls",
+    "memory",
+    "cpu",
+    "disk",
+    "tasks",
+    "devices",
+    "environment",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Everything a policy can say; without arguments it is the built-in profile "default"."""
@@ -99,6 +115,8 @@ class Policy:
     environment: Environment = Environment()
     data: Data = Data()
     backend: str = "linux"
+    #: Guarantees that must be held without a weaker point, or nothing starts.
+    require: tuple[str, ...] = ()
 
     def get(self, key: str) -> Any:
         """The value of a dotted key such as "limits.cpu"."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ipysandbox.errors import PolicyError
 
-from .model import Policy
+from .model import GUARANTEES, Policy
 from .profiles import nearest, unknown
 from .source import Document, KeyPath
 from .units import BadValue, format_duration, format_size, parse_duration, parse_size, quoted, type_name
@@ -154,6 +154,11 @@ def _host(text: str) -> None:
         raise BadValue(f"{quoted(text)} is no host", 'write for example "api.example.org:443", without https://')
 
 
+def _guarantee(text: str) -> None:
+    if text not in GUARANTEES:
+        raise BadValue(*unknown("guarantee", text, list(GUARANTEES)))
+
+
 _duration = _quantity(parse_duration, format_duration, 0.05, 30 * 86400.0)
 # Python with numpy alone takes about 60 MiB.
 _memory = _quantity(parse_size, format_size, 64 * 2**20, 64 * 2**40)
@@ -192,6 +197,7 @@ FIELDS: Mapping[str, Field] = {
     "environment.allow": Field(_texts(_variable), FEWER),
     "data.source_path": Field(_one_path, INNER_PATH),
     "backend": _choices(LATER, "linux", "docker", built=("linux",)),
+    "require": Field(_texts(_guarantee), MORE),
 }
 _BASE_UNITS = {
     **dict.fromkeys(("limits.cpu", "limits.wall"), "s"),

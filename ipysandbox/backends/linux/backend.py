@@ -62,6 +62,9 @@ class LinuxBackend(Backend):
             first = self.choice.gaps[0]
             names = ", ".join(gap.guarantee for gap in self.choice.gaps)
             raise StartError(f"{names} can't be held on this machine: {first.reason}", hint=first.remedy)
+        weaker = choice.refused(self.choice, request.effective.policy.require)
+        if weaker is not None:
+            raise StartError(f"require: {weaker.guarantee}: {weaker.reason}", hint=weaker.remedy)
         for folder in request.effective.write:
             _make_folder(folder)
         zygote = await self._ensure_zygote()

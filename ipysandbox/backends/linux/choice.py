@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+
+from ipysandbox.policy.model import GUARANTEES
 
 from .cgroup import Facts
 from .machine import Machine
 
-GUARANTEES = (
-    "files.read",
-    "files.write",
-    "network",
-    "processes",
-    "syscalls",
-    "memory",
-    "cpu",
-    "disk",
-    "tasks",
-    "devices",
-    "environment",
-)
+__all__ = ["GUARANTEES", "Choice", "Gap", "Note", "choose", "refused"]
+
+_REQUIRED = "use a machine with namespaces (`ipysandbox doctor` says what is missing), or take it out of `require`"
 
 
 @dataclass(frozen=True)
@@ -72,6 +64,16 @@ def _group_layers(layers: Mapping[str, tuple[str, ...]], facts: Facts) -> dict[s
     return {
         guarantee: (f"cgroup v{facts.version} {files[facts.version]}", *layers[guarantee]) for guarantee, files in held
     }
+
+
+def refused(choice: Choice, require: Iterable[str]) -> Gap | None:
+    """Why nothing may start: a gap, or a weaker point in a guarantee that the policy requires in full."""
+    if choice.gaps:
+        return choice.gaps[0]
+    for note in choice.notes:
+        if note.guarantee in require:
+            return Gap(note.guarantee, f"the policy requires it in full, but {note.text}", _REQUIRED)
+    return None
 
 
 def _missing(machine: Machine) -> tuple[Gap, ...]:
