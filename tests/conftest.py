@@ -6,9 +6,16 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from ipysandbox import Sandbox
+
+# A slow machine is no failure. On CI every run tries the same examples, so that a red run speaks of the change; what is
+# searched for at random is found elsewhere.
+hypothesis.settings.register_profile("anywhere", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "anywhere")
 
 
 @pytest.fixture(autouse=True, scope="session")
