@@ -58,11 +58,11 @@ MACHINES = {
     ),
     "pod: Docker's default profile, uid 1000": (
         replace(LAPTOP, kernel=(6, 18), landlock_abi=7, namespaces_refused=NO),
-        ("confined", "RLIMIT_DATA", "watchdog", "Landlock ABI 7", "Landlock ABI 7"),
+        ("confined", "RLIMIT_DATA", "watchdog", "Landlock ABI 7 (signals, tracing)", "Landlock ABI 7"),
     ),
     "root in a container": (
         replace(LAPTOP, kernel=(6, 18), landlock_abi=7, namespaces_refused=NO, root=True),
-        ("confined", "RLIMIT_DATA", "watchdog", "Landlock ABI 7", "Landlock ABI 7"),
+        ("confined", "RLIMIT_DATA", "watchdog", "Landlock ABI 7 (signals, tracing)", "Landlock ABI 7"),
     ),
     "WSL 2, kernel 6.6": (
         replace(LAPTOP, kernel=(6, 6), landlock_abi=3, cgroup=Facts(reason="not delegated")),

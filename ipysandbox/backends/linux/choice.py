@@ -124,14 +124,14 @@ def _namespaces(machine: Machine) -> Choice:
 def _confined(machine: Machine) -> Choice:
     """Without namespaces: what may be opened, and what may be asked for, is all that keeps code in."""
     landlock = f"Landlock ABI {machine.landlock_abi}"
-    signals = landlock if machine.landlock_abi >= 6 else "seccomp + monitor (signals)"
+    signals = f"{landlock} (signals, tracing)" if machine.landlock_abi >= 6 else "seccomp + monitor (signals)"
     return Choice(
         "confined",
         {
             "files.read": (landlock,),
             "files.write": (landlock, "seccomp + monitor (modes, times, owners)"),
             "network": ("seccomp (no network sockets)",),
-            "processes": (signals, landlock, "seccomp"),
+            "processes": (signals, "seccomp") if machine.landlock_abi >= 6 else (signals, landlock, "seccomp"),
             "syscalls": ("seccomp", "no capabilities"),
             "memory": ("RLIMIT_DATA", "watchdog"),
             "cpu": ("watchdog", "cpu affinity"),
@@ -142,7 +142,7 @@ def _confined(machine: Machine) -> Choice:
         },
         (),
         (
-            Note("files.read", "that a file exists, its size, times and owner can be seen everywhere; no content can"),
+            Note("files.read", "that a file exists can be found out by trying to open it; nothing else of it can"),
             Note("files.read", "names in hidden folders of the project can be listed; their files can't be opened"),
             Note("files.write", "the project is read-only outside files.write: there is no overlay to write to"),
             Note("network", "no sockets at all: not even the sandbox's own loopback"),

@@ -11,7 +11,7 @@ from . import libc
 from .confined_plan import ConfinedPlan
 
 _NAME = ".ipysandbox-selftest"
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EAFNOSUPPORT)
 
 
 def run(plan: ConfinedPlan, outside: int) -> list[str]:
