@@ -28,9 +28,9 @@ _REMEMBERED_SECONDS = 5.0
 _MOST_LINKS = 40  # as many as the kernel follows (path_resolution(7))
 #: File systems that wait for nobody but this machine's own disks. What is not listed is asked, in some milliseconds.
 _LOCAL = frozenset(
-    "bcachefs bpf btrfs cgroup cgroup2 configfs cramfs debugfs devpts devtmpfs efivarfs erofs exfat ext2 ext3 ext4 f2fs "
-    "fusectl hugetlbfs iso9660 jfs mqueue ntfs3 overlay proc pstore ramfs reiserfs rootfs securityfs selinuxfs squashfs "
-    "sysfs tmpfs tracefs ubifs udf vfat xfs zfs".split()
+    "bcachefs bpf btrfs cgroup cgroup2 configfs cramfs debugfs devpts devtmpfs efivarfs erofs exfat ext2 ext3 ext4 "
+    "f2fs fusectl hugetlbfs iso9660 jfs mqueue ntfs3 overlay proc pstore ramfs reiserfs rootfs securityfs selinuxfs "
+    "squashfs sysfs tmpfs tracefs ubifs udf vfat xfs zfs".split()
 )
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 #: statvfs as well: attributes may come from the kernel's cache while the server is long gone. Any answer is one.

@@ -22,6 +22,9 @@ class Usage:
     #: Scratch space (temporary files, shared memory, changed project files) plus what was written to writable paths.
     disk: int = 0
     files: int = 0
+    #: Of the graphics card where it is nearest to its share: bytes held, and the share (0: it has no card).
+    gpu: int = 0
+    gpu_allowed: int = 0
 
 
 @dataclass(frozen=True)

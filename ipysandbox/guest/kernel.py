@@ -19,7 +19,7 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, script, threads, values
+from . import CHANNELS, confined, gpu, script, threads, values
 from .forks import ForkAwareIOPubThread
 
 _NOBODY_ANSWERS = (
@@ -238,11 +238,13 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     """Serve one sandbox for the rest of this process's life.
 
     ``program``: {"key": the session's HMAC key, "threads": how many each numeric library may use, "confined": its own
-    folder where the sandbox has no file systems of its own, or None}.
+    folder where the sandbox has no file systems of its own, or None, "gpu": its share of graphics cards, or None}.
     """
     _reseed()
     if program["confined"]:
         confined.prepare(program["confined"])
+    if program["gpu"]:
+        gpu.prepare(program["gpu"]["fraction"], program["gpu"]["bytes"])
     _import_from_the_project()
     threads.set_numeric_threads(int(program["threads"]))
     sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before

@@ -16,7 +16,7 @@ from .units import format_duration, format_size
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Graphics cards; none in this version."""
+    """Graphics cards by number or identifier, and the share of each one's memory that the sandbox may hold."""
 
     devices: tuple[str, ...] = ()
     memory_fraction: float = 0.5

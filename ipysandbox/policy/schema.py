@@ -149,6 +149,12 @@ def _rule(text: str) -> None:
         raise BadValue(f"{quoted(text)} is no rule or name", 'write for example "call.os-system" or "os.system"')
 
 
+def _card(text: str) -> None:
+    if not re.fullmatch(r"[0-9]{1,3}|GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text, re.ASCII):
+        hint = 'write its number, as "0", or its identifier "GPU-…"; nvidia-smi -L lists both'
+        raise BadValue(f"{quoted(text)} is no graphics card", hint)
+
+
 def _host(text: str) -> None:
     if not re.fullmatch(r"(?:\*\.)?[A-Za-z0-9_.-]{1,253}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?", text):
         raise BadValue(f"{quoted(text)} is no host", 'write for example "api.example.org:443", without https://')
@@ -181,8 +187,8 @@ FIELDS: Mapping[str, Field] = {
     "limits.output": Field(_output, SMALLER),
     # A kernel by itself has about forty open.
     "limits.open_files": Field(_number(64, 1_048_576, whole=True), SMALLER),
-    "limits.gpu.devices": Field(_texts(_path), FEWER, built=((),)),
-    "limits.gpu.memory_fraction": Field(_number(0.01, 1, whole=False), SMALLER, built=(0.5,)),
+    "limits.gpu.devices": Field(_texts(_card), FEWER),
+    "limits.gpu.memory_fraction": Field(_number(0.01, 1, whole=False), SMALLER),
     "files.read": Field(_texts(_path), INNER_PATHS),
     "files.write": Field(_texts(_path), INNER_PATHS),
     "files.hide": Field(_texts(_pattern), MORE_HIDDEN),

@@ -34,6 +34,7 @@ _WORDS = {
     "files": "disk: the sandbox made {observed} files, its limit is {value}",
     "output": "output: the cell produced {observed}, its limit on output size is {value}",
     "processes": "processes: the sandbox may run {value} processes and threads at a time",
+    "gpu": "graphics memory: the sandbox held {observed} of a card's, its share is {value}",
     "open_files": "open files: a process in the sandbox may hold {value} files open",
 }
 #: Where the kernel refused a request, and nobody saw how much it was for.
@@ -64,7 +65,7 @@ def _show(name: str, value: float | None) -> str:
         return "more"
     if name in ("wall", "cpu"):
         return seconds(value)
-    if name in ("memory", "disk", "output"):
+    if name in ("memory", "disk", "output", "gpu"):
         return size(value)
     return f"{value:.0f}"
 
@@ -75,9 +76,8 @@ def hit(name: str, value: float, observed: float | None) -> LimitHit:
     )
     key = "disk" if name == "files" else name
     option = f"{_OPTIONS[name]} {_EXAMPLES[name]} or " if name in _OPTIONS else ""
-    return LimitHit(
-        name, value, observed, f"limit on {words}. To allow more: {option}{key} under [limits] in the policy."
-    )
+    where = f"{key} under [limits]" if name != "gpu" else "memory_fraction under [limits.gpu]"
+    return LimitHit(name, value, observed, f"limit on {words}. To allow more: {option}{where} in the policy.")
 
 
 def files_allowed(limits: Limits) -> int:
@@ -92,6 +92,8 @@ def exceeded(limits: Limits, usage: Usage, *, cpu: float, wall: float | None) ->
         return hit("memory", limits.memory, usage.memory)
     if usage.disk > limits.disk:
         return hit("disk", limits.disk, usage.disk)
+    if usage.gpu > usage.gpu_allowed:
+        return hit("gpu", usage.gpu_allowed, usage.gpu)
     if usage.files > files_allowed(limits):
         return hit("files", files_allowed(limits), usage.files)
     if wall is not None and wall > limits.wall:

@@ -69,7 +69,7 @@ BROKEN = {
         "/ can be written",
     ),
     "masks over /proc": (
-        "rootfs._proc = lambda: (os.makedirs('/tmp/proc', exist_ok=True), libc.mount('proc', '/tmp/proc', 'proc', 14))",
+        "rootfs._proc = lambda **_: (os.makedirs('/tmp/proc', exist_ok=True), libc.mount('proc', '/tmp/proc', 'proc', 14))",
         "/proc/sys can be written",
     ),
     "overlay": (

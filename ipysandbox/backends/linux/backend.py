@@ -23,7 +23,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.guest import CHANNELS
 from ipysandbox.policy import Effective, compile_patterns
 
-from . import choice, confined_plan, fonts, layout, machine, scratch
+from . import choice, confined_plan, fonts, gpu, layout, machine, scratch
 from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
 from .group_keeper import GroupKeeper
@@ -72,7 +72,10 @@ class LinuxBackend(Backend):
         listeners, channels = _listen(request.directory)
         threads = _threads(request.effective)
         confined = self.choice.tier == "confined"
+        cards = await self._cards(request.effective)
         plan = self._confined_plan(request) if confined else self._plan(request.effective)
+        if cards is not None and isinstance(plan, Plan):
+            plan = cards.extend(plan)
         matcher = compile_patterns(request.effective.protected)
 
         def protected(relative: str) -> bool:
@@ -91,6 +94,7 @@ class LinuxBackend(Backend):
         identifier = f"{request.name}-{next(self._counter)}"
         own_folder = plan.scratch if isinstance(plan, ConfinedPlan) else None
         program = {"key": key.decode(), "threads": threads, "confined": own_folder}
+        program["gpu"] = cards.program() if cards is not None else None
         limits = request.effective.policy.limits
         group = self._groups.plan()
         try:
@@ -108,6 +112,8 @@ class LinuxBackend(Backend):
             os.close(log_w)
             log_w = -1
             await instance.wait_ready(START_SECONDS)
+            if cards is not None:
+                instance.watch_cards(cards)
         except BaseException:
             if instance.alive():
                 if not instance.pid:
@@ -169,6 +175,18 @@ class LinuxBackend(Backend):
             inside_id=_INSIDE_ID,
             absent=(str(self._runtime_dir),),
         )
+
+    async def _cards(self, effective: Effective) -> gpu.Cards | None:
+        """The graphics cards that the policy gives, if any."""
+        wanted = effective.policy.limits.gpu
+        if not wanted.devices:
+            return None
+        if self.choice.tier != "namespaces":
+            raise StartError(
+                "devices: a graphics card can be given only to a sandbox with namespaces",
+                hint="`ipysandbox doctor` says what would bring them here; or take gpu out of the policy.",
+            )
+        return await gpu.find(wanted.devices, wanted.memory_fraction)
 
     def _confined_plan(self, request: StartRequest) -> ConfinedPlan:
         effective = request.effective

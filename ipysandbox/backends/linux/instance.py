@@ -25,6 +25,7 @@ from ipysandbox.output import clean_text
 from . import processes
 from .attempts import Attempts
 from .confined_plan import ConfinedPlan
+from .gpu import Cards, Meter
 from .groups import Group, Used
 from .plan import Overlay, Plan
 from .rootfs import ordered
@@ -90,6 +91,7 @@ class LinuxInstance(Instance):
         self._hidden_looks = 0
         self._last_changes: list[Change] = []
         self._exact_above = 0
+        self._cards: Meter | None = None
         loop = asyncio.get_running_loop()
         report.setblocking(False)
         os.set_blocking(log_fd, False)
@@ -263,13 +265,21 @@ class LinuxInstance(Instance):
             self._look_at_descriptors(sample.pids)
             self._next_descriptors = started + 10 * (time.monotonic() - started)
         used = self._used()
+        gpu, gpu_allowed = self._cards.used(sample.pids) if self._cards is not None else (0, 0)
         return Usage(
             cpu=sample.cpu if used.cpu is None else used.cpu,
             memory=self._memory(sample, in_memory) if used.memory is None else used.memory,
             processes=max(0, sample.processes - 1),  # init is ours
             disk=scratch_bytes + self._descriptors.deleted + sum(row[0] for row in rows),
             files=scratch_files + sum(row[1] for row in rows),
+            gpu=gpu,
+            gpu_allowed=gpu_allowed,
         )
+
+    def watch_cards(self, cards: Cards) -> None:
+        """Count what its processes hold on graphics cards, from now on."""
+        self._cards = meter = Meter(cards)
+        self.on_exit(lambda _status: meter.stop())
 
     def _memory(self, sample: processes.Sample, scratch: int) -> int:
         """Where no control group counts. ``scratch``: bytes of the scratch space that lie in memory."""

@@ -309,7 +309,11 @@ def _filter_calls(handover: Handover) -> bool:
 
 
 def _rules(plan: Plan) -> list[landlock.Rule]:
-    rules = [landlock.Rule("/", landlock.READ_DIR), landlock.Rule("/proc", landlock.READ)]
+    # CUDA gives its threads names by /proc/self/task/*/comm, and fails where it can't (error 304). Init's files stay
+    # root's, who is not in here, and what acts on the machine is mounted read-only.
+    proc = landlock.READ | (landlock.WRITE_FILE | landlock.TRUNCATE if plan.devices else 0)
+    rules = [landlock.Rule("/", landlock.READ_DIR), landlock.Rule("/proc", proc)]
+    rules += [landlock.Rule(path, landlock.DEVICE) for path in plan.devices]
     for path in plan.private:
         # Rights reach down through mounts: a folder that holds one of the host's gives no right to leave traps there.
         holds = any(bind.writable and bind.where.startswith(path + "/") for bind in plan.binds)

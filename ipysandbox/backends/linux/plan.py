@@ -73,6 +73,8 @@ class Plan:
     inside_id: int
     #: Host paths that must be unreachable; the self-test looks for them.
     absent: tuple[str, ...]
+    #: Device files shown at the same path, besides the few that every sandbox has: graphics cards.
+    devices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,6 +92,6 @@ class Plan:
             Overlay(**{**row, **{k: tuple(row[k]) for k in ("hidden", "folders", "files")}}) for row in data["overlays"]
         )
         rest = {k: v for k, v in data.items() if k not in ("binds", "overlays")}
-        for name in ("covered", "cpus", "absent"):
+        for name in ("covered", "cpus", "absent", "devices"):
             rest[name] = tuple(rest[name])
         return cls(binds=binds, overlays=overlays, **rest)

@@ -170,8 +170,9 @@ def _texts(around: Surroundings) -> dict[str, tuple[str, ...]]:
             f"The container's engine refuses unshare and mount. {_USERNS}",
             "Start the container with: docker run --security-opt seccomp=unconfined "
             "--security-opt apparmor=unconfined --security-opt systempaths=unconfined …",
-            "The container is then held by its namespaces and capabilities alone. Narrower is a seccomp profile that adds "
-            "to the default: unshare, mount, umount2, pivot_root, move_mount, open_tree, mount_setattr, setns, keyctl.",
+            "The container is then held by its namespaces and capabilities alone. Narrower is a seccomp profile that "
+            "adds to the default: unshare, mount, umount2, pivot_root, move_mount, open_tree, mount_setattr, setns and "
+            "keyctl.",
         ),
         "pod": (
             f"The pod's seccomp profile refuses unshare and mount. {_USERNS}",
@@ -181,8 +182,8 @@ def _texts(around: Surroundings) -> dict[str, tuple[str, ...]]:
         ),
         "landlock": (
             "Landlock, the layer under files, is not enabled.",
-            "In %USERPROFILE%\\.wslconfig, below [wsl2]: kernelCommandLine = lsm=landlock,yama,bpf; then in PowerShell: "
-            "wsl --update; wsl --shutdown"
+            "In %USERPROFILE%\\.wslconfig, below [wsl2]: kernelCommandLine = lsm=landlock,yama,bpf; then, in "
+            "PowerShell: wsl --update; wsl --shutdown"
             if around.wsl
             else "Add landlock to the kernel's command line, before what `cat /sys/kernel/security/lsm` shows now: "
             "lsm=landlock,…; the kernel needs CONFIG_SECURITY_LANDLOCK=y",
@@ -211,8 +212,8 @@ def _texts(around: Surroundings) -> dict[str, tuple[str, ...]]:
             "systemd-run --user --scope -p Delegate=yes …",
         ),
         "cgroup-container": (
-            "The container's control groups are not writable: memory and cpu are watched 20 times a second, not held by "
-            "the kernel.",
+            "The container's control groups are not writable: memory and cpu are watched 20 times a second, not held "
+            "by the kernel.",
             "Start the container with a writable tree of its own: docker run --cgroupns=private "
             "--security-opt writable-cgroups=true … (Docker 28 and later, control groups version 2)",
         ),

@@ -68,8 +68,8 @@ def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
                 ) from None
         libc.mount_setattr(fd, "", attributes)
         trees[item.where] = fd
-    for name in _DEVICES:
-        trees["/dev/" + name] = libc.open_tree("/dev/" + name)
+    for path in (*(f"/dev/{name}" for name in _DEVICES), *plan.devices):
+        trees[path] = libc.open_tree(path)
     return trees
 
 
@@ -106,7 +106,7 @@ def build(plan: Plan, trees: dict[str, int]) -> int:
         with open(_STAGE + path, "w") as file:
             file.write(text)
     _make_file(_STAGE + CLOSED)
-    _devices(trees)
+    _devices(trees, plan.devices)
     for path, (name, _) in private.items():
         os.makedirs(_STAGE + path, exist_ok=True)
         libc.mount(f"{_SCRATCH}/{name}", _STAGE + path, None, libc.MS_BIND)
@@ -116,7 +116,7 @@ def build(plan: Plan, trees: dict[str, int]) -> int:
         elif step.where in trees:
             _attach(trees[step.where], _STAGE + step.where)
     _cover(plan.covered)
-    _proc()
+    _proc(cards=bool(plan.devices))
     libc.umount(_SCRATCH)
     os.rmdir(_SCRATCH)
     libc.mount(None, _STAGE, None, libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV)
@@ -217,11 +217,11 @@ def _cover(paths: tuple[str, ...]) -> None:
         libc.mount(None, where, None, libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV)
 
 
-def _devices(trees: dict[str, int]) -> None:
+def _devices(trees: dict[str, int], more: tuple[str, ...]) -> None:
     os.makedirs(_STAGE + "/dev", exist_ok=True)
-    for name in _DEVICES:
-        _make_file(f"{_STAGE}/dev/{name}")
-        libc.move_mount(trees[f"/dev/{name}"], f"{_STAGE}/dev/{name}")
+    for path in (*(f"/dev/{name}" for name in _DEVICES), *more):
+        _make_file(_STAGE + path)
+        libc.move_mount(trees[path], _STAGE + path)
     for name, target in (
         ("fd", "/proc/self/fd"),
         ("stdin", "fd/0"),
@@ -241,7 +241,7 @@ def _devices(trees: dict[str, int]) -> None:
     )
 
 
-def _proc() -> None:
+def _proc(*, cards: bool) -> None:
     where = _STAGE + "/proc"
     os.makedirs(where, exist_ok=True)
     libc.mount("proc", where, "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
@@ -254,11 +254,26 @@ def _proc() -> None:
     for name in PROC_EMPTY:
         if os.path.exists(f"{where}/{name}"):
             libc.mount(f"{_STAGE}/dev/null", f"{where}/{name}", None, libc.MS_BIND)
+    # CUDA reads the driver's parameters.
+    driver = libc.open_tree(f"{where}/driver/nvidia") if cards and os.path.isdir(f"{where}/driver/nvidia") else -1
     for name in _PROC_HIDDEN:
         if os.path.isdir(f"{where}/{name}"):
             libc.mount(
                 "none", f"{where}/{name}", "tmpfs", libc.MS_RDONLY | libc.MS_NOSUID | libc.MS_NODEV, "size=4k,mode=555"
             )
+    if driver >= 0:
+        _show_driver(driver, f"{where}/driver")
+
+
+def _show_driver(tree: int, where: str) -> None:
+    """Of /proc/driver only NVIDIA's own part, read-only."""
+    flags = libc.MS_NOSUID | libc.MS_NODEV
+    libc.mount("none", where, "tmpfs", flags, "size=4k,mode=555")
+    os.mkdir(f"{where}/nvidia")
+    libc.mount_setattr(tree, "", libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV)
+    libc.move_mount(tree, f"{where}/nvidia")
+    os.close(tree)
+    libc.mount(None, where, None, libc.MS_REMOUNT | libc.MS_BIND | libc.MS_RDONLY | flags)
 
 
 def _enter() -> None:

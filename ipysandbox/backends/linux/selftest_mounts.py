@@ -57,7 +57,7 @@ def failures(plan: Plan) -> Iterator[str]:
 def _own_flags(mount: _Mount, plan: Plan, shown: set[str], writable: set[str]) -> Iterator[str]:
     """One mount by itself: known, without set-id programs and devices, and read-only unless it is to be written."""
     where = mount.where
-    if where in _DEVICES or where in {f"/proc/{name}" for name in rootfs.PROC_EMPTY}:
+    if where in {*_DEVICES, *plan.devices} or where in {f"/proc/{name}" for name in rootfs.PROC_EMPTY}:
         return  # one harmless device each
     ours = where in {"/", "/dev/pts", *plan.private, *plan.covered} or where == "/proc" or where.startswith("/proc/")
     if not ours and not any(where == top or where.startswith(top + "/") for top in shown):
