@@ -186,8 +186,11 @@ class Managed:
         self.watch.wake()
         if self.cell is not None:
             self.cells.ended()
-        else:
-            in_background(self.end_instance("ended by itself"))
+            return
+        hit = limit_rules.enforced(self.limits, instance.enforced())
+        if hit is not None:
+            self.watch.end_between_cells(hit)
+        in_background(self.end_instance("ended by itself"))
 
     async def restart(self) -> None:
         if self.cell is not None:

@@ -46,6 +46,7 @@ class Watch:
         self._cost = 0.0
         #: The last cell went over its limit on cpu time.
         self._overdrawn = False
+        self._told: Instance | None = None
         self._wake = asyncio.Event()
         self._task = asyncio.ensure_future(self._run())
 
@@ -157,9 +158,14 @@ class Watch:
             in_background(instance.kill())
 
     def end_between_cells(self, hit: LimitHit) -> None:
+        """End the sandbox and tell why, once however often it is seen."""
+        instance = self._box.instance
+        if instance is not None:
+            if instance is self._told:
+                return
+            self._told = instance
+            in_background(instance.kill())
         self._box.notices.append(f"Between cells the sandbox went over its {hit.text}")
-        if self._box.instance is not None:
-            in_background(self._box.instance.kill())
         self._box.trail.after(
             events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed
         )

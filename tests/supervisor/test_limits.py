@@ -160,6 +160,25 @@ def test_memory_counts_however_it_is_taken(make_box: MakeBox, code: str) -> None
     assert box.run("1").status == "ok"
 
 
+def test_memory_that_is_taken_between_cells_is_named(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "512MiB"})
+    box.run("""
+import mmap, threading, time
+kept = []
+def fill():
+    time.sleep(0.3)
+    while True:
+        kept.append(mmap.mmap(-1, 4 << 20)); kept[-1].write(bytes(4 << 20))
+threading.Thread(target=fill, daemon=True).start()
+""")
+    deadline = time.monotonic() + 60
+    while box.status()["state"] != "dead":
+        assert time.monotonic() < deadline, box.status()["usage"]
+        select.select([], [], [], 0.1)
+    notices = box.run("1").notices
+    assert any("limit on memory" in notice for notice in notices), notices
+
+
 def test_processes_are_bounded_and_leave_room_to_go_on(make_box: MakeBox) -> None:
     box = make_box(overrides={"limits.processes": 64})
     result = box.run("""

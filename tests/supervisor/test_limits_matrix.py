@@ -1,6 +1,6 @@
 """Each limit, driven from one process, from many, from a daemon and from C: the verdict, the overshoot, the time.
 
-The bounds are for a loaded machine; ``python tests/benchmarks/limits.py`` prints the figures of a quiet one.
+The bounds are for a loaded or emulated machine; ``python tests/benchmarks/limits.py`` prints figures.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from . import drives
 
 MakeBox = Callable[..., Sandbox]
 
-#: Of the limit, and seconds.
+#: Of the limit, and seconds; an emulated machine takes seconds to deliver an interrupt.
 _MOST_OVER = {
-    "wall": 2.0,
-    "cpu": 1.0,
+    "wall": 4.0,
+    "cpu": 4.0,
     "memory": 0.5,
     "disk": 1.5,
     "processes": 0.05,
     "open_files": 0.0,
     "output": 0.01,
 }
-_MOST_SECONDS = {"wall": 2.0, "cpu": 1.0, "memory": 2.0, "disk": 2.0}
+_MOST_SECONDS = {"wall": 4.0, "cpu": 4.0, "memory": 4.0, "disk": 4.0}
 
 
 @pytest.mark.parametrize("actor", drives.ACTORS)
