@@ -98,3 +98,16 @@ def test_the_magics_doctor_says_the_same(cli: Cli, study: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(Path(doctor.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], cwd=study, env=environ, capture_output=True, text=True)
     assert cli("doctor").stdout.strip() in done.stdout, (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("confined", [False, True], ids=["namespaces", "confined"])
+def test_a_notebook_in_the_home_itself_gets_a_sandbox_that_reads_nothing_of_it(study: Path, confined: bool) -> None:
+    """As in a pod, whose server starts in the home: too wide for a project, so nothing of it is shown."""
+    pod = [sys.executable, str(Path(__file__).parents[1] / "pod.py")] if confined else []
+    command = [*pod, sys.executable, "-m", "ipysandbox", "run", "-"]
+    environ = {**os.environ, "PYTHONPATH": str(Path(doctor.__file__).parents[1]), "HOME": str(study)}
+    code = "import os\ntry: print(open('data/x.csv').read())\nexcept OSError as exc: print(type(exc).__name__)"
+    done = subprocess.run(command, cwd=study, env=environ, input=code, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("FileNotFoundError", "PermissionError")
+    assert "too wide for a project" in done.stderr

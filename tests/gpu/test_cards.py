@@ -206,7 +206,14 @@ REFUSED = {
 def test_a_card_that_can_not_be_given_or_watched_refuses_the_start(
     run: Run, policy: str, cards: bool, nvml: bool, reason: str
 ) -> None:
-    script = f"try: Sandbox({policy}).start()\nexcept StartError as exc: print(exc)"
+    script = f"""
+from ipysandbox.supervisor.spawn import Supervisor
+folder = Supervisor.current().client.folder
+before = sorted(os.listdir(folder))
+try: Sandbox({policy}).start()
+except StartError as exc: print(exc)
+assert sorted(os.listdir(folder)) == before, os.listdir(folder)
+"""
     text = "\n".join(run(script, cards=cards, nvml=nvml))
     assert "limits.gpu.devices" in text
     assert reason in text

@@ -68,14 +68,15 @@ class LinuxBackend(Backend):
         for folder in request.effective.write:
             _make_folder(folder)
         zygote = await self._ensure_zygote()
-        key = new_key()
-        listeners, channels = _listen(request.directory)
         threads = _threads(request.effective)
         confined = self.choice.tier == "confined"
         cards = await self._cards(request.effective)
         plan = self._confined_plan(request) if confined else self._plan(request.effective)
         if cards is not None and isinstance(plan, Plan):
             plan = cards.extend(plan)
+        # After all that may refuse: from here on there is something to leave behind.
+        key = new_key()
+        listeners, channels = _listen(request.directory)
         matcher = compile_patterns(request.effective.protected)
 
         def protected(relative: str) -> bool:
