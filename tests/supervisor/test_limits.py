@@ -273,6 +273,38 @@ while True:
     assert "hid which files" not in result.limit.text
 
 
+#: The first thread of a process ends, and the others go on: /proc shows it as one that has ended.
+_HEADLESS = """
+import ctypes, mmap, os, threading, time
+libc = ctypes.CDLL(None)
+kept = []
+def headless(work):
+    if os.fork() == 0:
+        threading.Thread(target=work).start()
+        libc.pthread_exit(None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [
+        ("disk", "kept.append(os.open('results/x', 66)); os.unlink('results/x'); os.write(kept[-1], bytes(8 << 20))"),
+        ("memory", "kept.append(mmap.mmap(-1, 4 << 20)); kept[-1].write(bytes(4 << 20))"),
+    ],
+    ids=["disk", "memory"],
+)
+def test_a_process_whose_first_thread_has_ended_is_seen_through(make_box: MakeBox, name: str, work: str) -> None:
+    box = make_box(overrides={"limits.disk": "512MiB", "limits.memory": "512MiB", "limits.wall": "30s"})
+    result = box.run(f"{_HEADLESS}\ndef work():\n    while True: {work}\nheadless(work)\ntime.sleep(60)")
+    ended_by(result, name, state_kept=False)
+
+
+def test_children_that_nobody_collects_are_not_taken_for_hidden(make_box: MakeBox) -> None:
+    box = make_box()
+    result = box.run("import os, time\nfor _ in range(5):\n    if os.fork() == 0: os._exit(0)\ntime.sleep(3)")
+    assert result.status == "ok", (result.error, result.notices)
+
+
 def test_programs_that_come_and_go_are_not_taken_for_hidden(make_box: MakeBox) -> None:
     box = make_box()
     result = box.run("""

@@ -35,7 +35,7 @@ _MOST_SECONDS = {"wall": 4.0, "cpu": 4.0, "memory": 4.0, "disk": 4.0}
 def test_a_limit_holds_however_it_is_driven(project: Path, make_box: MakeBox, limit: str, actor: str) -> None:
     reading = drives.read(make_box, project, limit, actor)
     print(f"{limit} {actor}: {reading.overshoot:+.1%} {reading.seconds:.2f} s, state kept: {reading.state_kept}")
-    assert reading.verdict == limit, reading.result
+    assert reading.verdict == limit, (reading.result.notices, reading.result)
     assert reading.overshoot <= _MOST_OVER[limit]
     assert reading.seconds <= _MOST_SECONDS.get(limit, 0.0)
 

@@ -12,6 +12,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 #: More than any limit on tasks allows; a bound for this reader only.
 _MOST = 20_000
+#: States of a thread that runs no more.
+_ENDED = (b"Z", b"X")
 #: Between two looks (seconds): what passed in a longer break of the watching stands for nothing.
 _LONGEST_LOOK = 1.0
 
@@ -22,6 +24,7 @@ class Sample:
     #: Pages in memory, file pages included and shared ones counted once per process: never less than the truth.
     resident: int
     processes: int
+    #: By which numbers what they hold is found; those that wait to be collected hold nothing.
     pids: tuple[int, ...]
 
 
@@ -93,29 +96,46 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
     :param beside: a process outside the tree that works for it: its processor time counts, and nothing else.
     """
     rows, running, resident, pids = [], [], 0, []
+    found = tree(root)
     if beside:
-        text = _read(f"/proc/{beside}/stat")
-        fields = text[text.rindex(b")") + 2 :].split() if text else []
+        fields = _stat(beside)
         if fields:
             own = (int(fields[11]) + int(fields[12])) / _TICK
             rows.append((beside, int(fields[19]), own, own))
-    for pid in tree(root):
-        text = _read(f"/proc/{pid}/stat")
-        if not text:
-            if pid == root:
-                raise ProcessLookupError(root)
-            continue
-        # The name may hold anything, parentheses and newlines too: fields start after the last ")".
-        fields = text[text.rindex(b")") + 2 :].split()
-        if pid == root and fields[0] in (b"Z", b"X"):
+    for pid in found:
+        fields = _stat(pid)
+        if pid == root and (not fields or fields[0] in _ENDED):
             raise ProcessLookupError(root)
+        if not fields:
+            continue
         utime, stime, cutime, cstime, start = (int(fields[n]) for n in (11, 12, 13, 14, 19))
         rows.append((pid, start, (utime + stime) / _TICK, (utime + stime + cutime + cstime) / _TICK))
         if fields[0] == b"R":
             running.append((pid, start))
-        resident += int(fields[21]) * _PAGE
-        pids.append(pid)
-    return Sample(meter.add(rows, running, time.monotonic()), resident, len(pids), tuple(pids))
+        if fields[0] in _ENDED:
+            pid = _living_thread(pid)
+            fields = _stat(pid) if pid else []
+        if fields:
+            resident += int(fields[21]) * _PAGE
+            pids.append(pid)
+    return Sample(meter.add(rows, running, time.monotonic()), resident, len(found), tuple(pids))
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Fields of /proc/PID/stat from the third on (proc(5)); none when it is gone."""
+    text = _read(f"/proc/{pid}/stat")
+    # The name may hold anything, parentheses and newlines too: fields start after the last ")".
+    return text[text.rindex(b")") + 2 :].split() if text else []
+
+
+def _living_thread(pid: int) -> int:
+    """Of a process whose first thread has ended: one that goes on, and by whose number memory and files are found in
+    /proc; 0 where there is none, which is a process that only waits to be collected."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(task) for task in tasks if (_stat(int(task)) or [b"Z"])[0] not in _ENDED), 0)
 
 
 def first_child(pid: int) -> int:
