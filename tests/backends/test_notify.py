@@ -142,6 +142,14 @@ def _own_cpu(pid: int) -> float:
 
 
 @_X86
+def test_what_was_tried_right_before_the_end_is_counted(name: str, watched: Sandbox) -> None:
+    watched.run(CALL + "for _ in range(500): call(272, 0x10000000)")
+    watched.close()
+    rows = recorded(name, lambda rows: sum(row["count"] for row in rows) >= 500)
+    assert sum(row["count"] for row in rows) == 500
+
+
+@_X86
 def test_a_flood_of_different_calls_is_bounded_as_well(name: str, watched: Sandbox) -> None:
     code = CALL + "for family in range(100, 5100): call(41, family, 1, 0)\nprint('done')"
     assert watched.run(code, timeout=120).stdout == "done\n"

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import resource
 import socket
+import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -24,6 +27,7 @@ _AF_VSOCK, _AF_PACKET = 40, 17
 _NAME = ".ipysandbox-selftest"
 #: An ordinary connection of the loopback device takes microseconds.
 _CONNECT_SECONDS = 5.0
+_SIOCGIFFLAGS, _IFF_UP = 0x8913, 1  # netdevice(7)
 _PR_GET_DUMPABLE, _PR_GET_SECUREBITS = 3, 27
 
 
@@ -104,8 +108,8 @@ def _refusals(tests: _Tests, plan: Plan, outside: Outside) -> None:
 
 
 def _permissions(tests: _Tests, plan: Plan) -> None:
-    tests.allowed("reading the project", lambda: os.listdir(plan.project))
-    tests.allowed("reading the interpreter's library", lambda: _read(os.__file__))
+    tests.allowed("reading the project", lambda: os.close(os.open(plan.project, os.O_RDONLY | os.O_DIRECTORY)))
+    tests.allowed("reading the interpreter", lambda: _read(sys.executable))
     for path in ("/tmp", plan.home):
         tests.allowed(f"writing to {path}", lambda path=path: _write(path))  # type: ignore[misc]
     tests.allowed("connecting to itself", _connect_to_itself)
@@ -138,6 +142,15 @@ def _namespaces() -> dict[str, str]:
     return {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in _NAMESPACES}
 
 
+def _devices_that_are_up() -> Iterator[str]:
+    """Some kernels put idle tunnel devices into every new namespace (net.core.fb_tunnels_only_for_init_net)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            answer = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh14x", os.fsencode(name), 0))
+            if struct.unpack("16sh14x", answer)[1] & _IFF_UP:
+                yield name
+
+
 def _posture(plan: Plan, outside: Outside) -> Iterator[str]:
     """What the kernel itself tells about this process."""
     with open("/proc/self/status") as file:
@@ -162,8 +175,7 @@ def _posture(plan: Plan, outside: Outside) -> Iterator[str]:
         for kind, name in _namespaces().items()
         if outside.namespaces[kind] == name
     )
-    if [name for _, name in socket.if_nameindex()] != ["lo"]:
-        yield "network devices are visible"
+    yield from (f"the network device {name} is up" for name in _devices_that_are_up() if name != "lo")
     for limit, value in plan.rlimits.items():
         if resource.getrlimit(getattr(resource, "RLIMIT_" + limit)) != (value, value):
             yield f"the limit {limit} is not set"
