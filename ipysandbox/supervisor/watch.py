@@ -66,15 +66,19 @@ class Watch:
 
     def begin(self, cell: Cell, instance: Instance) -> None:
         """Read the meters before ``cell`` runs: what was used before is not its own."""
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the next look ends what hides
             self.usage = instance.measure()
             cell.cpu_before = self.usage.cpu
 
     async def end(self, cell: Cell, instance: Instance) -> bool:
         """Read the meters after ``cell``, and name what ended it; whether the sandbox lives."""
         alive = instance.alive()
-        with contextlib.suppress(ProcessLookupError):
+        try:
             self._note(cell, instance.measure())
+        except ProcessLookupError:
+            alive = False
+        except PermissionError:
+            self._end_hidden(instance)
         hit = limit_rules.enforced(cell.limits, instance.enforced())
         if hit is not None:
             cell.hit = cell.hit or hit

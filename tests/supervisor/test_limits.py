@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import shutil
 import time
@@ -327,6 +328,17 @@ while True:
     open(f"results/{n}", "wb").write(bytes(1 << 20)); n += 1; time.sleep(0.01)
 """)
     ended_by(result, "disk", state_kept=False)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing in a sandbox hides from root's supervisor")
+def test_hiding_is_named_whenever_it_is_noticed(make_box: MakeBox) -> None:
+    """Also at a cell's beginning or end, where the meters are read as well."""
+    box = make_box()
+    code = "import os, shutil, subprocess\nshutil.copy('/bin/sleep', '/tmp/u'); os.chmod('/tmp/u', 0o111)"
+    results = [box.run(f"{code}\nsubprocess.Popen(['/tmp/u', '60'])")] + [box.run("1") for _ in range(20)]
+    assert "died" not in [result.status for result in results]
+    told = [text for result in results for text in (*result.notices, result.limit.text if result.limit else "")]
+    assert any("hid which files" in text for text in told)
 
 
 def test_output_is_bounded_and_what_came_before_is_shown(make_box: MakeBox) -> None:
