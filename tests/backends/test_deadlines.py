@@ -92,6 +92,18 @@ def test_a_stalled_folder_below_the_home_is_of_no_concern(place: Place, in_time:
     assert (ran.code, ran.stdout) == (0, "ran\n"), ran
 
 
+def test_nothing_walks_a_home_or_the_root(place: Place, in_time: InTime) -> None:
+    (place.home / "mnt").mkdir()
+    code = (
+        "import os, sys\nfrom ipysandbox import Sandbox\nos.chdir(sys.argv[1])\n"
+        "with Sandbox() as box: print(box.run('6 * 7').value)"
+    )
+    for folder in (str(place.home), "/"):
+        ran = place.run(sys.executable, "-c", code, folder, at=place.home / "mnt")
+        in_time(ran)
+        assert (ran.code, ran.stdout) == (0, "42\n"), ran
+
+
 def test_a_stalled_mount_inside_the_project_is_not_waited_for(place: Place, in_time: InTime) -> None:
     (place.project / "data").mkdir()
     (place.project / "cell.py").write_text("import os; print(os.listdir('data'))")

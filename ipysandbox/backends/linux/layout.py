@@ -75,16 +75,17 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
         for path in inner:
             relative = str(path.relative_to(project))
             (files if path.is_file() else folders).append(relative)
-    overlays.append(
-        Overlay(
-            target=str(project),
-            source=str(project) if seen_whole else "",
-            writable=writable,
-            hidden=tuple(find_hidden(project, hidden, mounts_shown=())) if seen_whole else (),
-            folders=tuple(folders),
-            files=tuple(files),
+    if project != project.parent:  # the root is made of the other parts, and of nothing else
+        overlays.append(
+            Overlay(
+                target=str(project),
+                source=str(project) if seen_whole else "",
+                writable=writable,
+                hidden=tuple(find_hidden(project, hidden, mounts_shown=())) if seen_whole else (),
+                folders=tuple(folders),
+                files=tuple(files),
+            )
         )
-    )
     for path in effective.read:
         if seen_whole and (path == project or project in path.parents):
             continue
