@@ -16,11 +16,11 @@ ALLOW, KILL, ERRNO, NOTIFY = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
-def verdict(machine: str, number: int, *args: int, arch: int | None = None, notify: bool = False) -> int:
+def verdict(machine: str, number: int, *args: int, arch: int | None = None, notify: bool = False, **more: bool) -> int:
     """Interpret the program as the kernel would, for one call."""
     values = [a & 0xFFFFFFFFFFFFFFFF for a in (*args, 0, 0, 0, 0, 0, 0)][:6]
     data = struct.pack("<iIQ6Q", number, ARCH[machine] if arch is None else arch, 0, *values)
-    program = seccomp.program(machine, notify=notify)
+    program = seccomp.program(machine, notify=notify, **more)
     accumulator, at = 0, 0
     while True:
         code, if_true, if_false, k = struct.unpack_from("=HBBI", program, at * 8)
@@ -98,6 +98,20 @@ def test_a_refusal_waits_for_the_monitor_exactly_where_it_would_be_one_without(m
                 assert watched == alone, (name, args)
                 # ERRNO with 0: accepted, and nothing happens.
                 assert name not in told or alone in (ALLOW, ERRNO), (name, args)
+
+
+@pytest.mark.parametrize("machine", sorted(ARCH))
+def test_without_namespaces_nothing_passes_that_would_not_pass_with_them(machine: str) -> None:
+    choose, interesting = random.Random(20261129), [0, 1, 2, 4, 10, 16, 17, 40, 0o102, 0o4755, 0x5412, 2**32 - 1, 2**31]
+    for name, number in syscalls.numbers(machine).items():
+        for _ in range(40):
+            args = [choose.choice(interesting) | choose.choice([0, 0, 1 << 32]) for _ in range(6)]
+            plain = verdict(machine, number, *args)
+            for signals in (True, False):
+                without = verdict(machine, number, *args, confined=True, signals=signals)
+                assert without != ALLOW or plain == ALLOW, (name, args)
+                watched = verdict(machine, number, *args, confined=True, signals=signals, notify=True)
+                assert watched != ALLOW or without == ALLOW, (name, args)
 
 
 def test_the_running_kernel_has_no_call_that_nobody_thought_of() -> None:
