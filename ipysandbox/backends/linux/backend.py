@@ -203,8 +203,9 @@ class LinuxBackend(Backend):
             project=str(effective.project),
             environment=_environment(effective, _threads(effective), home=home, temporary=temporary),
             # RLIMIT_NPROC counts all tasks of a user id on the machine, those in other containers included: how many
-            # that are can't be seen, so tasks are watched.
+            # that are can't be seen, so the monitor counts.
             rlimits={name: value for name, value in _rlimits(effective).items() if name != "NPROC"},
+            processes=limits.processes,
             cpus=_cpus(effective),
             landlock_abi=self.machine.landlock_abi,
             absent=(str(self._runtime_dir),),

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
-from . import confined_selftest, emulate, emulate_signals, landlock, libc, metadata, notify, processes, seccomp
+from . import confined_selftest, emulate, emulate_signals, landlock, libc, metadata, notify, processes, seccomp, tasks
 from .confined_plan import ConfinedPlan
 from .launch import Program, Report, close_all_but, enter_program
 from .watch import Handover, Watch
@@ -53,15 +53,35 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
     except OSError as exc:
         report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
         return 1
-    # Its work is the sandbox's, and so is the time it takes.
-    os.sched_setaffinity(0, plan.cpus)
     # What else it held open belongs to the program.
     close_all_but(report.fileno(), mine.fileno(), zygote)
-    _Watch(plan, report, mine, child, zygote).run()
-    status = _status(child)
-    end_all()
+    try:
+        _lower_own_rights(plan)
+        _Watch(plan, report, mine, child, zygote).run()
+        status = _status(child)
+    finally:
+        # From here on nobody answers, so nobody inside makes another process.
+        end_all()
     report.send("exit", status=status)
     return 0
+
+
+def _lower_own_rights(plan: ConfinedPlan) -> None:
+    """What it does for the program it does with the program's rights: no more of root's, and within its limits."""
+    _give_up_rights()
+    # Its work is the sandbox's, and so is the time it takes.
+    os.sched_setaffinity(0, plan.cpus)
+    for name in ("FSIZE", "CORE"):
+        resource.setrlimit(getattr(resource, "RLIMIT_" + name), (plan.rlimits[name], plan.rlimits[name]))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def _give_up_rights() -> None:
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+    try:
+        libc.drop_capabilities()
+    except PermissionError:  # only root can empty the bounding set; with no_new_privs it means nothing
+        libc.clear_capabilities()
 
 
 class _Watch(Watch):
@@ -71,20 +91,23 @@ class _Watch(Watch):
         calls = emulate.Files(plan.writable).calls()
         if plan.landlock_abi < landlock.SIGNALS_SINCE:
             calls |= emulate_signals.Signals(os.getpid()).calls()
-        readable = [path for path, rights in plan.rules if rights & landlock.READ_FILE]
-        listed = [path for path, rights in plan.rules if not rights & landlock.READ_FILE]
-        told = metadata.Metadata(os.getpid(), [*readable, *listed], plan.writable, plan.hidden).calls()
-        handlers = {name: _handler(call) for name, call in calls.items()}
+        shown = [path for path, _ in plan.rules]
+        told = metadata.Metadata(os.getpid(), shown, plan.writable, plan.hidden).calls()
+        told |= tasks.Tasks(os.getpid(), plan.processes).calls()
+        handlers = {name: _answered(_done(call)) for name, call in calls.items()}
         handlers |= {name: _answered(call) for name, call in told.items()}
         super().__init__(child, report, handover, os.open("/proc", os.O_PATH | os.O_CLOEXEC), handlers)
         self._on(zygote, self._end)
         self._child = child
-        #: As long as this is open, the rule for the program's own folder in /proc holds: it lies on this very inode.
-        self._proc_of_child = os.open(f"/proc/{child}", os.O_PATH | os.O_CLOEXEC)
+        #: As long as these are open, the rules for the program's own files in /proc hold: they lie on these inodes.
+        self._proc_of_child = [os.open(rule.path, os.O_PATH | os.O_CLOEXEC) for rule in _own_proc(child)]
 
     def run(self) -> None:
         signal.signal(signal.SIGUSR1, lambda _signum, _frame: self._interrupt())
+        # Ended ones count as tasks until somebody collects them.
+        signal.signal(signal.SIGCHLD, lambda _signum, _frame: _reap_orphans(self._child))
         super().run()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _interrupt(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -95,10 +118,6 @@ class _Watch(Watch):
         if not self._report.receive():
             self._end(0)
 
-    def _hear_init(self, event: int) -> None:
-        super()._hear_init(event)
-        _reap_orphans(self._child)
-
 
 def _reap_orphans(child: int) -> None:
     """Collect those that came here from the program; itself is collected at the end."""
@@ -107,23 +126,32 @@ def _reap_orphans(child: int) -> None:
             os.waitpid(info.si_pid, os.WNOHANG)
 
 
-def _handler(call: Callable[[notify.Notification], None]) -> notify.Handler:
+def _own_proc(pid: int) -> list[landlock.Rule]:
+    """What a process may read of its own in /proc by itself; threads and children that are made later ask the
+    monitor."""
+    rules = [landlock.Rule(f"/proc/{pid}", landlock.READ_DIR), landlock.Rule(f"/proc/{pid}/fdinfo", landlock.READ)]
+    rules += [landlock.Rule(f"/proc/{pid}/{name}", landlock.READ_FILE) for name in sorted(metadata.OWN_FILES)]
+    return [rule for rule in rules if os.path.exists(rule.path)]
+
+
+def _done(call: Callable[[notify.Notification], None]) -> notify.Handler:
     def handle(stopped: notify.Notification) -> notify.Answer:
-        try:
-            call(stopped)
-        except OSError as exc:
-            return notify.Answer(errno=exc.errno or errno.EPERM)
+        call(stopped)
         return notify.Answer()
 
     return handle
 
 
-def _answered(call: Callable[[notify.Notification], notify.Answer]) -> notify.Handler:
+def _answered(call: notify.Handler) -> notify.Handler:
+    """``call``, but that it refuses what it can't do."""
+
     def handle(stopped: notify.Notification) -> notify.Answer:
         try:
             return call(stopped)
         except OSError as exc:
-            return notify.Answer(errno=exc.errno or errno.EACCES)
+            return notify.Answer(errno=exc.errno or errno.EPERM)
+        except Exception:  # noqa: BLE001 - code chooses every argument; one that was not thought of ends nothing
+            return notify.Answer(errno=errno.EINVAL)
 
     return handle
 
@@ -179,18 +207,15 @@ def _program(
         if os.getppid() != monitor_pid:
             os._exit(1)
         os.umask(0o022)
-        libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-        try:
-            libc.drop_capabilities()
-        except PermissionError:
-            libc.clear_capabilities()
+        _give_up_rights()
         stage = "cpus"
         os.sched_setaffinity(0, plan.cpus)
         stage = "file rules"
-        rules = [landlock.Rule(path, rights) for path, rights in plan.rules]
-        # Its own entry in /proc, and nobody else's.
-        rules.append(landlock.Rule(f"/proc/{os.getpid()}", landlock.READ_FILE | landlock.READ_DIR))
-        landlock.restrict(rules, plan.landlock_abi)
+        rules = [landlock.Rule(path, rights) for path, rights in plan.rules if rights]
+        # Its own entry in /proc, and nobody else's. Held open until the monitor does so.
+        own = _own_proc(os.getpid())
+        held = [os.open(rule.path, os.O_PATH | os.O_CLOEXEC) for rule in own]
+        landlock.restrict([*rules, *own], plan.landlock_abi, strict=True)
         stage = "limits"
         for name, value in plan.rlimits.items():
             resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
@@ -210,6 +235,8 @@ def _program(
             os._exit(1)
         report.send("ready", watched=True)
         handover.close()
+        for fd in held:
+            os.close(fd)
     except (OSError, ValueError) as exc:
         report.send("failed", stage=stage, errno=getattr(exc, "errno", None), message=str(exc))
         os._exit(1)

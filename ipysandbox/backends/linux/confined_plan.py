@@ -52,7 +52,8 @@ _PROC = (
 class ConfinedPlan:
     """Crosses a socket as JSON, as ``plan.Plan`` does: strings, numbers and lists only."""
 
-    #: (path, rights of ``landlock``); the path is reached without following a link at its end.
+    #: (path, rights of ``landlock``); the path is reached without following a link anywhere. Without rights it is
+    #: shown, and its files are not.
     rules: tuple[tuple[str, int], ...]
     #: Where files may be changed: the policy's writable folders and the sandbox's own.
     writable: tuple[str, ...]
@@ -62,6 +63,8 @@ class ConfinedPlan:
     project: str
     environment: Mapping[str, str]
     rlimits: Mapping[str, int]
+    #: Tasks at a time, threads included.
+    processes: int
     cpus: tuple[int, ...]
     landlock_abi: int
     #: Host paths that exist and must not open; the self-test tries.
@@ -104,7 +107,7 @@ def rules(
     found: list[tuple[str, int]] = []
     for bind in system_parts()[0]:
         found.append((os.path.realpath(bind.source), landlock.READ))
-    found += [(str(path), landlock.READ) for path in (*interpreter_places(), *extra)]
+    found += [(os.path.realpath(path), landlock.READ) for path in (*interpreter_places(), *extra)]
     found += [(f"/proc/{name}", landlock.READ_FILE) for name in _PROC]
     found += [(f"/dev/{name}", landlock.DEVICE) for name in _DEVICES]
     hidden = compile_patterns(effective.hidden)
@@ -117,7 +120,7 @@ def rules(
     for path in effective.write:
         _refuse_covered(effective, path)
         found.append((str(path), landlock.WRITE))
-    found.append((str(scratch), landlock.PRIVATE))
+    found.append((os.path.realpath(scratch), landlock.PRIVATE))
     if len(found) > _MOST_RULES:
         raise StartError(
             f"files.hide: what is hidden lies among too many files ({len(found)}) to name each of the others",
@@ -127,10 +130,10 @@ def rules(
 
 
 def _readable(top: Path, hidden: list[str]) -> list[tuple[str, int]]:
-    """All of ``top`` but ``hidden`` (relative paths). Folders on the way to a hidden name may be listed, no more."""
+    """All of ``top`` but ``hidden`` (relative paths). Folders on the way to a hidden name are the monitor's to open."""
     if not hidden:
         return [(str(top), landlock.READ)]
-    found = [(str(top), landlock.READ_DIR)]
+    found = [(str(top), 0)]
     stack = [""]
     out = set(hidden)
     while stack and len(found) <= _MOST_RULES:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import resource
 import socket
 from collections.abc import Callable
 
@@ -18,11 +20,11 @@ def run(plan: ConfinedPlan, outside: int) -> list[str]:
     """What did not hold, in words; empty when everything did. ``outside``: a process that is not the sandbox's."""
     failures: list[str] = []
 
-    def refused(what: str, action: Callable[[], object]) -> None:
+    def refused(what: str, action: Callable[[], object], *errors: int) -> None:
         try:
             action()
         except OSError as exc:
-            if exc.errno not in _REFUSED:
+            if exc.errno not in (errors or _REFUSED):
                 failures.append(f"{what} failed for another reason than expected: {exc}")
         else:
             failures.append(f"{what} was not refused")
@@ -34,7 +36,11 @@ def run(plan: ConfinedPlan, outside: int) -> list[str]:
             failures.append(f"{what} was refused: {exc}")
 
     for path in plan.absent:
-        refused(f"reading {path}", lambda path=path: os.listdir(path))  # type: ignore[misc]
+        # Each layer by itself: what Landlock answers, what the monitor does, what the filter does.
+        refused(f"opening {path}", lambda path=path: os.close(os.open(path, os.O_RDONLY)), errno.EACCES)  # type: ignore[misc]
+        refused(f"asking about {path}", lambda path=path: os.stat(path), errno.ENOENT)  # type: ignore[misc]
+        refused(f"listing {path}", lambda path=path: os.listdir(path), errno.ENOENT)  # type: ignore[misc]
+        refused(f"a handle on {path}", lambda path=path: os.close(os.open(path, 3)), errno.EPERM)  # type: ignore[misc]
     refused("reading another process", lambda: _read(f"/proc/{outside}/cmdline"))
     refused("writing to the project", lambda: os.mkdir(f"{plan.project}/{_NAME}"))
     refused("changing the project's mode", lambda: os.chmod(plan.project, 0o755))
@@ -45,12 +51,16 @@ def run(plan: ConfinedPlan, outside: int) -> list[str]:
     for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK):
         refused(f"a socket of {family.name}", lambda family=family: socket.socket(family).close())  # type: ignore[misc]
     refused("a new user namespace", lambda: libc.unshare(libc.CLONE_NEWUSER))
+    refused("signals sent by descriptors", lambda: fcntl.fcntl(0, fcntl.F_SETOWN, outside))
+    refused("commands to file systems", lambda: fcntl.ioctl(0, 0x80086601, bytes(8)), errno.ENOTTY)  # FS_IOC_GETFLAGS
+    refused("a process in a namespace of its own", lambda: libc.syscall("clone", libc.CLONE_NEWUSER | 17, None))
     refused("tracing", lambda: libc.syscall("ptrace", 16, outside, 0, 0))
     if _is_shown(plan):
         allowed("listing the project", lambda: os.listdir(plan.project))
     allowed("writing a temporary file", lambda: _use(f"{plan.temporary}/{_NAME}"))
+    allowed("another process", lambda: os.waitpid(os.fork() or os._exit(0), 0))
     allowed("a signal to itself", lambda: os.kill(os.getpid(), 0))
-    return failures + _posture()
+    return failures + _posture(plan)
 
 
 def _is_shown(plan: ConfinedPlan) -> bool:
@@ -78,7 +88,7 @@ def _use(path: str) -> None:
         os.unlink(path)
 
 
-def _posture() -> list[str]:
+def _posture(plan: ConfinedPlan) -> list[str]:
     """What the kernel itself tells about this process."""
     with open("/proc/self/status") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
@@ -86,4 +96,9 @@ def _posture() -> list[str]:
     failures = [f"{name} is {status.get(name)}" for name, value in held.items() if status.get(name) != value]
     # Not the bounding set: only root can empty that, and no_new_privs makes it mean nothing.
     sets = ("CapEff", "CapPrm", "CapInh", "CapAmb")
+    for limit, value in plan.rlimits.items():
+        if resource.getrlimit(getattr(resource, "RLIMIT_" + limit)) != (value, value):
+            failures.append(f"the limit {limit} is not set")
+    if os.sched_getaffinity(0) != set(plan.cpus):
+        failures.append("more processors can be used than the policy allows")
     return failures + [f"{name} is {status[name]}" for name in sets if int(status[name], 16)]

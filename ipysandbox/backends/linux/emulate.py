@@ -19,10 +19,10 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 
 from . import libc
-from .caller import file_at, file_of, number, read_bytes, read_text
+from .caller import Memory, number, open_at, open_descriptor
 from .notify import Notification
 
-_AT_SYMLINK_NOFOLLOW, _AT_EMPTY_PATH = 0x100, 0x1000
+_AT_SYMLINK_NOFOLLOW = 0x100
 _SECONDS, _MICROSECONDS, _TIMESPECS = struct.Struct("qq"), struct.Struct("qqqq"), struct.Struct("qqqq")
 _SETID = stat.S_ISUID | stat.S_ISGID
 
@@ -56,31 +56,36 @@ class Files:
     @contextlib.contextmanager
     def _at(self, call: Notification, base: int, pointer: int, flags: int = 0) -> Iterator[int]:
         """An O_PATH descriptor of what the caller's path means, checked to lie in a writable folder."""
-        path = read_text(call, pointer)
-        if not path and flags & _AT_EMPTY_PATH:
-            target = file_of(call, base)
+        with Memory(call) as memory:
+            path = memory.text(pointer)
+        if not path and flags & libc.AT_EMPTY_PATH:
+            fd = open_descriptor(call, base)
         else:
-            target = file_at(call, base, path, bool(flags & _AT_SYMLINK_NOFOLLOW))
-        with target as fd:
-            self._check(fd)
+            fd = open_at(call, base, path, bool(flags & _AT_SYMLINK_NOFOLLOW))
+        with self._checked(fd):
             yield fd
 
     @contextlib.contextmanager
     def _fd(self, call: Notification, descriptor: int) -> Iterator[int]:
-        with file_of(call, descriptor) as fd:
-            self._check(fd)
+        fd = open_descriptor(call, descriptor)
+        with self._checked(fd):
             yield fd
 
-    def _check(self, fd: int) -> None:
-        """Only what is an ordinary file or folder, in a writable folder, and reached by one name."""
-        info = os.fstat(fd)
-        kind = stat.S_IFMT(info.st_mode)
-        place = os.readlink(f"/proc/self/fd/{fd}")
-        inside = any(place.startswith(top + "/") for top in self._tops)
-        plain = kind in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
-        elsewhere_too = kind == stat.S_IFREG and info.st_nlink > 1
-        if not inside or not plain or elsewhere_too:
-            raise PermissionError(errno.EPERM, "not in a writable folder")
+    @contextlib.contextmanager
+    def _checked(self, fd: int) -> Iterator[None]:
+        """Only what is an ordinary file or folder, in a writable folder, and reached by one name. Closes ``fd``."""
+        try:
+            info = os.fstat(fd)
+            kind = stat.S_IFMT(info.st_mode)
+            place = os.readlink(f"/proc/self/fd/{fd}")
+            inside = any(place == top or place.startswith(top + "/") for top in self._tops)
+            plain = kind in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+            elsewhere_too = kind == stat.S_IFREG and info.st_nlink > 1
+            if not inside or not plain or elsewhere_too:
+                raise PermissionError(errno.EPERM, "not in a writable folder")
+            yield
+        finally:
+            os.close(fd)
 
     # -- doing it
 
@@ -100,13 +105,15 @@ class Files:
 
     def _truncate(self, target: contextlib.AbstractContextManager[int], length: int) -> None:
         with target as fd:
+            if length >> 63:
+                raise OSError(errno.EINVAL, "length")
             os.truncate(f"/proc/self/fd/{fd}", length)
 
     def _utimensat(self, call: Notification) -> None:
         # A null path means the descriptor itself: that is futimens(3).
         target = self._at(call, *_place(call, flags=3)) if call.args[1] else self._fd(call, number(call.args[0]))
         with target as fd:
-            _set_times(fd, read_bytes(call, call.args[2], 32) if call.args[2] else None)
+            _set_times(fd, _read(call, call.args[2], 32) if call.args[2] else None)
 
     def _times_of(
         self, target: contextlib.AbstractContextManager[int], call: Notification, index: int, layout: struct.Struct
@@ -117,14 +124,21 @@ class Files:
             if not pointer:
                 _set_times(fd, None)
                 return
-            fields = layout.unpack(read_bytes(call, pointer, layout.size))
+            fields = layout.unpack(_read(call, pointer, layout.size))
             seconds, micros = (fields, (0, 0)) if layout is _SECONDS else (fields[::2], fields[1::2])
+            if not all(0 <= value < 1_000_000 for value in micros):
+                raise OSError(errno.EINVAL, "microseconds")
             _set_times(fd, _TIMESPECS.pack(seconds[0], micros[0] * 1000, seconds[1], micros[1] * 1000))
 
 
 def _place(call: Notification, flags: int | None = None) -> tuple[int, int, int]:
     """(folder, path, flags) of a call that names its file by the first two arguments."""
     return number(call.args[0]), call.args[1], 0 if flags is None else number(call.args[flags])
+
+
+def _read(call: Notification, address: int, count: int) -> bytes:
+    with Memory(call) as memory:
+        return memory.read(address, count)
 
 
 def _set_times(fd: int, times: bytes | None) -> None:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 
 from . import libc, processes
-from .caller import number
+from .caller import number, process_of
 from .notify import Notification
 
 
@@ -23,7 +23,7 @@ class Signals:
         """By name of the system call; each raises OSError with what the caller is to get."""
         return {
             "kill": lambda c: self._kill(c.pid, number(c.args[0]), number(c.args[1])),
-            "tkill": lambda c: self._thread(number(c.args[0]), number(c.args[0]), number(c.args[1])),
+            "tkill": lambda c: self._thread(None, number(c.args[0]), number(c.args[1])),
             "tgkill": lambda c: self._thread(number(c.args[0]), number(c.args[1]), number(c.args[2])),
             "rt_sigqueueinfo": lambda c: self._kill(c.pid, number(c.args[0]), number(c.args[1])),
             "rt_tgsigqueueinfo": lambda c: self._thread(number(c.args[0]), number(c.args[1]), number(c.args[2])),
@@ -38,26 +38,31 @@ class Signals:
             self._one(pid, signum)
         elif pid == -1:
             for other in self._ours():
-                if other != caller:
+                if other != process_of(caller):
                     self._one(other, signum)
         else:
             self._group(os.getpgid(caller) if pid == 0 else -pid, signum)
 
     def _one(self, pid: int, signum: int) -> None:
         try:
-            pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            raise
-        except OSError:  # a thread's number: kill(2) takes its process
-            self._thread(pid, pid, signum)
-            return
+            pidfd = self._open(pid)
+        except OSError as exc:
+            if exc.errno not in (errno.EINVAL, errno.ENOENT):
+                raise
+            pidfd = self._open(process_of(pid))  # a thread's number: kill(2) takes its process
         try:
-            # Looked up with the descriptor held: the number can't come to mean another process in between.
-            if pid not in self._ours():
-                raise PermissionError(errno.EPERM, "not a process of this sandbox")
             signal.pidfd_send_signal(pidfd, signum)
         finally:
             os.close(pidfd)
+
+    def _open(self, pid: int) -> int:
+        """A descriptor of a process of the sandbox's."""
+        pidfd = os.pidfd_open(pid)
+        # Looked up with the descriptor held: the number can't come to mean another process in between.
+        if pid not in self._ours():
+            os.close(pidfd)
+            raise PermissionError(errno.EPERM, "not a process of this sandbox")
+        return pidfd
 
     def _group(self, group: int, signum: int) -> None:
         """A process group lies in one session, and the sandbox began with a session of its own."""
@@ -67,10 +72,36 @@ class Signals:
         for pid in members:
             self._one(pid, signum)
 
-    def _thread(self, process: int, thread: int, signum: int) -> None:
-        if _process_of(thread) not in self._ours() or process not in (thread, _process_of(thread)):
-            raise PermissionError(errno.EPERM, "not a thread of this sandbox")
-        libc.syscall("tgkill", _process_of(thread), thread, signum)
+    def _thread(self, process: int | None, thread: int, signum: int) -> None:
+        """``process`` None: whichever the thread belongs to."""
+        owner = process_of(thread)
+        if process not in (None, owner):
+            raise ProcessLookupError(errno.ESRCH, "not a thread of that process")
+        pidfd = self._open(owner)
+        try:
+            if not self._by_thread_descriptor(owner, thread, signum):
+                # Before Linux 6.9 a thread is reached by its numbers only. Its process has not ended just before; what
+                # is left is that both its numbers come to mean another's in these microseconds.
+                signal.pidfd_send_signal(pidfd, 0)
+                libc.syscall("tgkill", owner, thread, signum)
+        finally:
+            os.close(pidfd)
+
+    def _by_thread_descriptor(self, owner: int, thread: int, signum: int) -> bool:
+        """Whether this kernel has descriptors of threads; if so, the signal is sent."""
+        try:
+            fd = libc.syscall("pidfd_open", thread, os.O_EXCL)  # PIDFD_THREAD
+        except OSError as exc:
+            if exc.errno == errno.EINVAL:
+                return False
+            raise
+        try:
+            if process_of(thread) != owner or owner not in self._ours():
+                raise ProcessLookupError(errno.ESRCH, "it has ended")
+            libc.syscall("pidfd_send_signal", fd, signum, None, 0)
+        finally:
+            os.close(fd)
+        return True
 
     def _by_descriptor(self, caller: int, descriptor: int, signum: int) -> None:
         try:
@@ -90,14 +121,3 @@ def _group_of(pid: int) -> int:
         return os.getpgid(pid)
     except ProcessLookupError:
         return -1
-
-
-def _process_of(thread: int) -> int:
-    try:
-        with open(f"/proc/{thread}/status") as file:
-            found = re.search(r"^Tgid:\s*(\d+)$", file.read(), re.MULTILINE)
-    except (FileNotFoundError, ProcessLookupError):
-        found = None
-    if found is None:
-        raise ProcessLookupError(errno.ESRCH, "no such thread")
-    return int(found[1])

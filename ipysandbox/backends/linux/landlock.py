@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -69,8 +70,10 @@ def abi() -> int:
         return 0
 
 
-def restrict(rules: Iterable[Rule], level: int) -> None:
+def restrict(rules: Iterable[Rule], level: int, *, strict: bool = False) -> None:
     """Allow this process and its descendants only what ``rules`` say, with the rights of ABI ``level``.
+
+    :param strict: paths hold no links. One that does was swapped since it was looked up, and is an error.
 
     Raises OSError when a path can't be opened or the kernel refuses a rule: nothing is skipped in silence.
     """
@@ -81,10 +84,10 @@ def restrict(rules: Iterable[Rule], level: int) -> None:
     ruleset = libc.syscall("landlock_create_ruleset", attr, ctypes.sizeof(attr), 0)
     try:
         for rule in rules:
-            fd = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
+            fd = libc.open_path_strict(rule.path) if strict else os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
             try:
                 rights = rule.rights & handled
-                if not os.path.isdir(rule.path):
+                if not stat.S_ISDIR(os.fstat(fd).st_mode):
                     rights &= _FILE_RIGHTS
                 libc.syscall("landlock_add_rule", ruleset, 1, _PathBeneath(rights, fd), 0)
             finally:

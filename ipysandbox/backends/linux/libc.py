@@ -123,10 +123,31 @@ def open_path_strict(path: str) -> int:
     return openat2(AT_FDCWD, os.fsencode(path), os.O_PATH | os.O_CLOEXEC, 4)  # RESOLVE_NO_SYMLINKS
 
 
+#: number, folder, path, pointer, last argument: of calls made so often that ``syscall`` is too slow.
+_path_call = ctypes.CFUNCTYPE(
+    ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_long, use_errno=True
+)(("syscall", _libc))
+_OPENAT2, _FSTATAT = _NR.get("openat2", -1), _NR.get("newfstatat", -1)
+
+
 def openat2(folder: int, path: bytes, flags: int, resolve: int) -> int:
     """open with rules for how the path is resolved (kernel 5.6)."""
     how = _OpenHow(flags, 0, resolve)
-    return syscall("openat2", folder, path, how, ctypes.sizeof(how))
+    fd: int = _path_call(_OPENAT2, folder, path, ctypes.addressof(how), ctypes.sizeof(how))
+    if fd < 0:
+        raise _error("openat2")
+    return fd
+
+
+def fstatat(folder: int, path: bytes, buffer: ctypes.Array[ctypes.c_char], flags: int) -> None:
+    """The kernel's own struct stat."""
+    if _path_call(_FSTATAT, folder, path, ctypes.addressof(buffer), flags) < 0:
+        raise _error("newfstatat")
+
+
+def _error(name: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{name}: {os.strerror(number)}")
 
 
 def open_tree_strict(path: str, *, alone: bool = False) -> int:
@@ -198,7 +219,7 @@ class _Iovec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
 
 
-_libc.process_vm_readv.restype = _libc.process_vm_writev.restype = ctypes.c_ssize_t
+_libc.process_vm_readv.restype = ctypes.c_ssize_t
 
 
 def read_memory(pid: int, address: int, count: int) -> bytes:
@@ -217,25 +238,6 @@ def read_memory(pid: int, address: int, count: int) -> bytes:
         return os.pread(fd, count, address)
     except (OSError, OverflowError):
         return b""
-    finally:
-        os.close(fd)
-
-
-def write_memory(pid: int, address: int, data: bytes) -> int:
-    """How many bytes of ``data`` could be put into another process."""
-    buffer = ctypes.create_string_buffer(data, len(data))
-    here, there = _Iovec(ctypes.addressof(buffer), len(data)), _Iovec(address, len(data))
-    done = int(_libc.process_vm_writev(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
-    if done >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS):
-        return max(0, done)
-    try:
-        fd = os.open(f"/proc/{pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        return os.pwrite(fd, data, address)
-    except (OSError, OverflowError):
-        return 0
     finally:
         os.close(fd)
 

@@ -141,6 +141,8 @@ CONFINED_EMULATED = frozenset(
 )
 #: Answered by the monitor, which tells only of files that the policy shows (see metadata.py).
 CONFINED_TOLD = frozenset("access faccessat faccessat2 lstat newfstatat readlink readlinkat stat statx".split())
+#: Let through by the monitor, up to the limit on tasks (see tasks.py): RLIMIT_NPROC counts other sandboxes' as well.
+CONFINED_COUNTED = frozenset("clone fork vfork".split())
 #: The same for signals, where Landlock does not keep them inside yet (see emulate_signals.py).
 SIGNALS = frozenset("kill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo tgkill tkill".split())
 
@@ -148,7 +150,8 @@ SIGNALS = frozenset("kill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo tg
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 _PAIRS = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
 _AF_NETLINK, _NETLINK_ROUTE = 16, 0  # getifaddrs(3)
-_CLONE_NEW = 0x7E020080  # every CLONE_NEW* flag, CLONE_NEWTIME included
+#: Every CLONE_NEW* flag but CLONE_NEWTIME, whose bit clone (other than clone3) takes for part of a signal's number.
+CLONE_NEW = 0x7E020000
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _S_ISUID_S_ISGID = 0o6000
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
@@ -158,6 +161,13 @@ _RLIMIT_CORE = 4
 #: Leases make the host's own open() of a file in results/ wait; inode flags stay on it for ever.
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
 _FS_IOC_SETFLAGS = (0x40086602, 0x40046602, 0x401C5820)
+#: ioctls by their second byte (Documentation/userspace-api/ioctl/ioctl-number.rst): those of terminals, pipes and
+#: descriptors; and those of file systems, which need no more than a descriptor to read from: a file made immutable for
+#: ever (fs-verity), a snapshot of a whole btrfs volume in a folder that may be written.
+_IOC_KIND, _IOC_TERMINAL, _IOC_FILE_SYSTEMS = 0xFF00, 0x5400, (0x5800, 0x6600, 0x7600, 0x9400)
+_O_ACCMODE, _O_TRUNC = 3, 0o1000
+#: A signal of one's choice to a process of one's choice, sent by the kernel when a descriptor has news.
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
 _ADDR_NO_RANDOMIZE_ALLOWED = (0x0, 0xFFFFFFFF, 0x8)  # PER_LINUX, "tell me", PER_LINUX32's harmless twin
 
 _Insn = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
@@ -282,14 +292,55 @@ def _only_self(*arguments: int, deny: _Insn) -> list[_Insn]:
 
 
 def _confined_open(flags: int, otherwise: list[_Insn], deny: _Insn) -> list[_Insn]:
-    """To the monitor: O_PATH, which no Landlock rule sees; and no flags at all, as C programs read /proc/self."""
-    return [_low(flags), (_JEQ, 1, 0, 0), (_JSET, 0, 1, os.O_PATH), deny, *otherwise]
+    """To the monitor: no flags at all, as C programs read /proc/self; folders; and what Landlock has no rule for.
+
+    That is O_PATH; access mode 3, which is neither reading nor writing to it; and truncating what is opened for
+    reading, before its ABI 3.
+    """
+    return [
+        _low(flags),
+        (_JEQ, 3, 0, 0),
+        (_JSET, 2, 0, os.O_PATH),
+        (_JSET, 2, 0, _O_TMPFILE_BIT),  # has the bit of O_DIRECTORY too
+        (_JSET, 0, 1, os.O_DIRECTORY),
+        deny,
+        _stmt(_AND, _O_ACCMODE | _O_TRUNC),
+        (_JEQ, 2, 0, _O_ACCMODE),
+        (_JEQ, 1, 0, _O_ACCMODE | _O_TRUNC),
+        (_JEQ, 0, 1, _O_TRUNC),
+        deny,
+        *otherwise,
+    ]
+
+
+def _ioctl_rule(deny: _Insn, *, only_terminals: bool) -> list[_Insn]:
+    """TIOCSTI, TIOCLINUX: keystrokes pushed into a terminal. Those of file systems are "not of this file's kind"."""
+    block = [_low(1)]
+    for value in (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_FS_IOC_SETFLAGS):
+        block += [(_JEQ, 0, 1, value), deny]
+    block.append(_stmt(_AND, _IOC_KIND))
+    unknown = _ret_errno(errno.ENOTTY)
+    if only_terminals:
+        return [*block, (_JEQ, 0, 1, _IOC_TERMINAL), _ALLOW, unknown]
+    for kind in _IOC_FILE_SYSTEMS:
+        block += [(_JEQ, 0, 1, kind), unknown]
+    return [*block, _ALLOW]
 
 
 def _confined_rules(deny: _Insn, no_family: _Insn) -> dict[str, list[_Insn]]:
     return {
         # Only pairs that stay pairs: a datagram socket could still send to any address by sendmsg.
-        "socketpair": [_low(1), _stmt(_AND, 0xF), *_only_values(None, _PAIRS, deny)],
+        "socketpair": [
+            _low(0),
+            (_JEQ, 1, 0, socket.AF_UNIX),
+            deny,
+            _low(1),
+            _stmt(_AND, 0xF),
+            *_only_values(None, _PAIRS, deny),
+        ],
+        # Sockets of any family tell of the machine's network devices, descriptors of processes about those.
+        "ioctl": _ioctl_rule(deny, only_terminals=True),
+        "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY, _F_SETOWN, _F_SETSIG, _F_SETOWN_EX), deny),
         "socket": [no_family],
         "open": _confined_open(1, _deny_setid_create(1, 2, deny), deny),
         "openat": _confined_open(2, _deny_setid_create(2, 3, deny), deny),
@@ -307,11 +358,9 @@ def rules(*, confined: bool = False, notify: bool = True) -> dict[str, list[_Ins
     no_family = _NOTIFY if notify else _ret_errno(refusal("socket"))
     ids = _S_ISUID_S_ISGID
     common = {
-        # 0x80 is CLONE_NEWTIME only in clone3, a signal bit here
-        "clone": _deny_if_set(0, _CLONE_NEW & ~0x80, deny),
+        "clone": _deny_if_set(0, CLONE_NEW, deny),
         "socket": _socket_rule(_FAMILIES, no_family),
-        # TIOCSTI, TIOCLINUX: keystrokes pushed into a terminal
-        "ioctl": _deny_values(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_FS_IOC_SETFLAGS), deny),
+        "ioctl": _ioctl_rule(deny, only_terminals=False),
         "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY), deny),
         "prctl": _prctl_rule(deny),
         "prlimit64": _core_limit_rule(1, 2),
@@ -357,7 +406,8 @@ def program(machine: str | None = None, *, confined: bool = False, signals: bool
     """
     to_monitor: frozenset[str] = frozenset()
     if confined:
-        to_monitor = CONFINED_REFUSED | CONFINED_EMULATED | CONFINED_TOLD | (SIGNALS if signals else frozenset())
+        to_monitor = CONFINED_REFUSED | CONFINED_EMULATED | CONFINED_TOLD | CONFINED_COUNTED
+        to_monitor |= SIGNALS if signals else frozenset()
     replaced = to_monitor | CONFINED_UNSUPPORTED if confined else to_monitor
     machine = machine or platform.machine()
     numbers = syscalls.numbers(machine)
