@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from ipysandbox.audit import events
@@ -10,26 +11,29 @@ from ipysandbox.backends.attempt import Attempt
 
 from .trail import Trail
 
-#: Records a minute. The kinds beyond are counted together.
-MOST_RECORDS = 120
+#: Records a minute, and of one kind: what is tried all the time must not hide what is tried once. The rest is counted.
+MOST_RECORDS, MOST_OF_A_KIND = 240, 60
 _WINDOW_SECONDS = 60.0
 
 
 class Attempts:
     def __init__(self, trail: Trail) -> None:
         self._trail = trail
-        self._since, self._written, self._left_out = float("-inf"), 0, 0
+        self._since, self._left_out = float("-inf"), 0
+        self._written: Counter[tuple[str, str]] = Counter()
 
     def note(self, attempts: Sequence[Attempt]) -> None:
         now = time.monotonic()
         if now - self._since >= _WINDOW_SECONDS:
             self.sum_up()
-            self._since, self._written = now, 0
+            self._since = now
+            self._written.clear()
         for attempt in attempts:
-            if self._written >= MOST_RECORDS:
+            kind = attempt.name, attempt.detail
+            if self._written[kind] >= MOST_OF_A_KIND or self._written.total() >= MOST_RECORDS:
                 self._left_out += attempt.count
             else:
-                self._written += 1
+                self._written[kind] += 1
                 self._record(attempt)
 
     def sum_up(self) -> None:

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from ipysandbox import Sandbox
-from ipysandbox.audit import iter_records
+from ipysandbox.audit import AuditLog, iter_records
 from ipysandbox.backends.attempt import Attempt
 from ipysandbox.backends.linux import details, libc, notify, processes, seccomp, syscalls
 from ipysandbox.backends.linux.attempts import Attempts
+from ipysandbox.supervisor.attempts import Attempts as Recorder
+from ipysandbox.supervisor.trail import Trail
 
 _PATIENCE = 20.0  # seconds: a loaded machine's
 _X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers in this test are those of x86-64")
@@ -373,6 +375,21 @@ def test_a_thousand_kinds_become_few_and_none_is_lost() -> None:
         now += 1.0
     assert len(rows) <= 70
     assert sum(row.count for row in rows) == 1000
+
+
+def test_what_is_tried_all_the_time_does_not_hide_what_is_tried_once(tmp_path: Path) -> None:
+    with AuditLog(tmp_path) as log:
+        recorder = Recorder(Trail(log, "box", None, []))
+        for second in range(200):
+            recorder.note([Attempt("socket", "AF_UNIX", 7, "ls", 2)])
+            if second == 190:
+                recorder.note([Attempt("mount", "", 7, "python", 1)])
+        recorder.sum_up()
+    rows = [record["details"] for record in iter_records(tmp_path / "audit.jsonl")]
+    assert sum(row["count"] for row in rows) == 401
+    assert [row["count"] for row in rows if row["name"] == "mount"] == [1]
+    assert len(rows) == 62
+    assert rows[-1]["name"] == "…"
 
 
 @pytest.mark.parametrize(
