@@ -17,6 +17,8 @@ from . import notify, rootfs
 
 #: Calls answered before anything else is looked at again.
 _AT_A_TIME = 32
+#: Enough for all kinds that are told apart, once each.
+_LAST_LINES = 8
 
 
 class Channel(Protocol):
@@ -78,7 +80,8 @@ class Watch:
                 if fd in self._actions:
                     self._actions[fd](event)
             self._tell(time.monotonic())
-        self._tell(float("inf"))
+        for _ in range(_LAST_LINES):
+            self._tell(float("inf"))
 
     def _on(self, fd: int, action: Callable[[int], None]) -> None:
         self._actions[fd] = action
