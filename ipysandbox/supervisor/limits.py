@@ -80,6 +80,11 @@ def hit(name: str, value: float, observed: float | None) -> LimitHit:
     return LimitHit(name, value, observed, f"limit on {words}. To allow more: {option}{where} in the policy.")
 
 
+#: Whoever makes a process is refused one too many; only where that fails, the sandbox is ended. It may make some more
+#: than one of them at the very moment when they are counted.
+_TASKS_MORE = 16
+
+
 def files_allowed(limits: Limits) -> int:
     """Entries on disk go with bytes: one per 16 KiB, the density of an ordinary file system's table, at least 1024."""
     return max(1024, limits.disk >> 14)
@@ -96,6 +101,8 @@ def exceeded(limits: Limits, usage: Usage, *, cpu: float, wall: float | None) ->
         return hit("gpu", usage.gpu_allowed, usage.gpu)
     if usage.files > files_allowed(limits):
         return hit("files", files_allowed(limits), usage.files)
+    if usage.processes > limits.processes + max(_TASKS_MORE, limits.processes // 8):
+        return hit("processes", limits.processes, usage.processes)
     if wall is not None and wall > limits.wall:
         return hit("wall", limits.wall, wall)
     if cpu > limits.cpu:

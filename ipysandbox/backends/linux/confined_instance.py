@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
-import shutil
 import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ipysandbox.backends.base import Endpoints
+from ipysandbox.backends.base import Endpoints, Usage
 
-from . import processes
+from . import processes, scratch, tasks
 from .confined_plan import ConfinedPlan
 from .instance import LinuxInstance
 from .writable import WritableFolder
@@ -40,6 +41,7 @@ class ConfinedInstance(LinuxInstance):
         self._scratch_path = plan.scratch
         self._known_hidden = frozenset(plan.hidden)
         self._scratch_folder = WritableFolder(Path(plan.scratch), lambda _relative: False)
+        self._devices |= {self._scratch_folder.device}
 
     def _on_event(self, event: dict[str, Any], fds: list[int]) -> None:
         if event.get("event") == "ready" and not self._ready.done():
@@ -66,7 +68,11 @@ class ConfinedInstance(LinuxInstance):
     def _finish(self) -> None:
         super()._finish()
         if self._ended.is_set():
-            shutil.rmtree(self._scratch_path, ignore_errors=True)
+            threading.Thread(target=scratch.remove_tree, args=(self._scratch_path,)).start()
+
+    def measure(self) -> Usage:
+        """``processes`` counts threads too: nothing of the kernel's bounds them here, and the monitor is a program."""
+        return dataclasses.replace(super().measure(), processes=tasks.count(self.pid))
 
     def _measure_scratch(self) -> tuple[int, int, int]:
         return 0, *self._scratch_folder.measure(1 << 20)

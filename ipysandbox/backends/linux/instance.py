@@ -65,6 +65,8 @@ class LinuxInstance(Instance):
     ) -> None:
         self.plan, self.endpoints, self.guarantees, self.pid = plan, endpoints, guarantees, 0
         self._folders = folders
+        #: Where files that no longer have a name count as well.
+        self._devices = frozenset(folder.device for folder in folders)
         self._find_hidden = hidden
         # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
         self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
@@ -302,9 +304,8 @@ class LinuxInstance(Instance):
 
     def _look_at_descriptors(self, pids: tuple[int, ...]) -> None:
         """Raises PermissionError when a process keeps what it holds open to itself."""
-        devices = frozenset(folder.device for folder in self._folders)
         # Init is ours, and not dumpable: an ordinary user's supervisor may not look into it.
-        self._descriptors = processes.descriptors(tuple(pid for pid in pids if pid != self.pid), devices)
+        self._descriptors = processes.descriptors(tuple(pid for pid in pids if pid != self.pid), self._devices)
         # A process that has just been forked, or executes another program right now, is hidden for a moment only; where
         # many come and go, there is often one of that kind, but not for long at every look.
         self._hidden = {pid: self._hidden.get(pid, 0) + 1 for pid in self._descriptors.hidden}

@@ -18,7 +18,7 @@ import re
 import stat
 from collections.abc import Callable, Sequence
 
-from . import libc, processes
+from . import libc, processes, seccomp
 from .caller import Memory, number, open_at, open_descriptor, own_descriptor, process_of, require_waiting
 from .notify import Answer, Notification, refuse
 
@@ -235,6 +235,7 @@ class Metadata:
     def _open(self, call: Notification, base: int, pointer: int, flags: int) -> Answer:
         """What the filter sends here; of that, only the plainest way to open is ever carried out by the kernel, where
         Landlock decides."""
+        flags = 0 if flags == seccomp.ASKING else flags
         folder = flags & os.O_DIRECTORY and not flags & (os.O_ACCMODE | os.O_CREAT | os.O_TRUNC)
         if flags and not flags & os.O_PATH and not folder:
             return refuse(call)

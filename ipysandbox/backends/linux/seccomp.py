@@ -166,6 +166,8 @@ _FS_IOC_SETFLAGS = (0x40086602, 0x40046602, 0x401C5820)
 #: ever (fs-verity), a snapshot of a whole btrfs volume in a folder that may be written.
 _IOC_KIND, _IOC_TERMINAL, _IOC_FILE_SYSTEMS = 0xFF00, 0x5400, (0x5800, 0x6600, 0x7600, 0x9400)
 _O_ACCMODE, _O_TRUNC = 3, 0o1000
+#: How the guest opens a file in the /proc of a process of the sandbox's (guest/semaphores.py).
+ASKING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 #: A signal of one's choice to a process of one's choice, sent by the kernel when a descriptor has news.
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
 _ADDR_NO_RANDOMIZE_ALLOWED = (0x0, 0xFFFFFFFF, 0x8)  # PER_LINUX, "tell me", PER_LINUX32's harmless twin
@@ -292,14 +294,16 @@ def _only_self(*arguments: int, deny: _Insn) -> list[_Insn]:
 
 
 def _confined_open(flags: int, otherwise: list[_Insn], deny: _Insn) -> list[_Insn]:
-    """To the monitor: no flags at all, as C programs read /proc/self; folders; and what Landlock has no rule for.
+    """To the monitor: no flags at all, as C programs read /proc/self, or the guest's; folders; and what Landlock has no
+    rule for.
 
-    That is O_PATH; access mode 3, which is neither reading nor writing to it; and truncating what is opened for
+    The last is O_PATH; access mode 3, which is neither reading nor writing to it; and truncating what is opened for
     reading, before its ABI 3.
     """
     return [
         _low(flags),
-        (_JEQ, 3, 0, 0),
+        (_JEQ, 4, 0, 0),
+        (_JEQ, 3, 0, ASKING),
         (_JSET, 2, 0, os.O_PATH),
         (_JSET, 2, 0, _O_TMPFILE_BIT),  # has the bit of O_DIRECTORY too
         (_JSET, 0, 1, os.O_DIRECTORY),
