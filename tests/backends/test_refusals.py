@@ -23,19 +23,30 @@ def test_an_environment_without_ipykernel_is_named_with_the_command_that_mends_i
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs util-linux's unshare, which CI installs")
-def test_without_user_namespaces_nothing_runs_and_the_remedy_is_told(project: Path) -> None:
+def test_without_user_namespaces_what_requires_them_does_not_run_and_the_remedy_is_told(
+    project: Path, tmp_path: Path
+) -> None:
     (project / "cell.py").write_text("open('results/ran', 'w')")
+    (project / "ipysandbox.toml").write_text('require = ["files.read"]\n')
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
     # In a user namespace of its own, the limit on further ones is this test's to set.
     script = 'echo 0 > /proc/sys/user/max_user_namespaces && cd "$0" && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "sh", "-c", script, str(project), *_RUN],
-        capture_output=True,
-        text=True,
-    )
+    prefix = ["unshare", "--user", "--map-root-user", "sh", "-c", script, str(project)]
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+    done = subprocess.run([*prefix, *_RUN], env=environ, capture_output=True, text=True)
     assert done.returncode == 5, done.stderr
-    assert "user namespaces" in done.stderr
-    assert "max_user_namespaces" in done.stderr
+    assert "require: files.read" in done.stderr
     assert not (project / "results" / "ran").exists()
+    doctor = [sys.executable, "-m", "ipysandbox", "doctor"]
+    done = subprocess.run([*prefix, *doctor], env=environ, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "No sandbox can be started with this policy: require: files.read" in done.stdout
+    assert "sudo sysctl -w user.max_user_namespaces=15000" in done.stdout
+    # Where nothing is required in full, it runs without them.
+    (project / "ipysandbox.toml").unlink()
+    assert subprocess.run([*prefix, *_RUN], env=environ, capture_output=True).returncode == 0
+    assert (project / "results" / "ran").exists()
 
 
 def test_an_audit_trail_that_cannot_be_written_stops_the_start(project: Path, tmp_path: Path) -> None:
