@@ -101,9 +101,9 @@ class Instance(ABC):
         """Hide what has appeared on the host since the start and has a name to hide; paths that could not be hidden."""
 
     @abstractmethod
-    def exact_above(self, resident: int) -> None:
-        """From now on ``measure`` reads exact (slow) memory figures only when a quick upper bound exceeds this
-        (bytes)."""
+    def exact_above(self, resident: int, limit: int) -> None:
+        """From now on ``measure`` may give quick upper bounds of memory as long as they are below ``resident`` (bytes),
+        and somewhat larger ones than the truth, but no smaller, up to ``limit``."""
 
     @abstractmethod
     def sweep(self) -> list[str]:

@@ -120,7 +120,7 @@ class Watch:
     def _look(self, instance: Instance, cell: Cell | None) -> None:
         """Measure once, and end what is over a limit. Raises ProcessLookupError when the sandbox has ended."""
         limits = cell.limits if cell else self._box.limits
-        instance.exact_above(int(limits.memory * _EXACT_ABOVE))
+        instance.exact_above(int(limits.memory * _EXACT_ABOVE), limits.memory)
         began = time.monotonic()
         usage = instance.measure()
         self._cost = time.monotonic() - began

@@ -19,8 +19,8 @@ MANY = 10
 LIMITS: dict[str, tuple[str | int, float]] = {
     "wall": ("1s", 1.0),
     "cpu": ("1s", 1.0),
-    "memory": ("1GiB", 1 << 30),
-    "disk": ("128MiB", 128 << 20),
+    "memory": ("512MiB", 512 << 20),
+    "disk": ("256MiB", 256 << 20),
     "processes": (64, 64),
     "open_files": (256, 256),
     "output": ("1MiB", 1 << 20),

@@ -22,7 +22,7 @@ _MOST_OVER = {
     "wall": 4.0,
     "cpu": 4.0,
     "memory": 0.5,
-    "disk": 1.5,
+    "disk": 5.0,
     "processes": 0.05,
     "open_files": 0.0,
     "output": 0.01,

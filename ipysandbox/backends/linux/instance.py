@@ -41,6 +41,10 @@ _QUICK_LOOK = 0.05
 #: The search gives up by itself before that, unless the file system no longer answers.
 _LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
+#: Figures that are shown are at most so old.
+_EXACT_SECONDS = 0.5
+#: Stands beside the numbers of processes.
+_SCRATCH = 0
 #: Looks in a row that may find a certain process hidden, and any at all.
 _MOST_HIDDEN_LOOKS, _MOST_LOOKS_AT_HIDDEN = 3, 20
 #: From init's end to the monitor's, which tells what it has seen last.
@@ -92,7 +96,11 @@ class LinuxInstance(Instance):
         self._hidden: dict[int, int] = {}
         self._hidden_looks = 0
         self._last_changes: list[Change] = []
-        self._exact_above = 0
+        self._exact_above = self._memory_limit = 0
+        #: What the last exact look found, when, and the resident bytes of each process, and of files in memory, then.
+        self._exact = 0
+        self._exact_at = 0.0
+        self._exact_residents: Mapping[int, int] = {}
         self._cards: Meter | None = None
         loop = asyncio.get_running_loop()
         report.setblocking(False)
@@ -289,10 +297,19 @@ class LinuxInstance(Instance):
         buffers = max(0, self._descriptors.sockets - _FREE_SOCKETS) * _SOCKET_BUFFER
         # Without walking any map first: resident pages and scratch space are never less than what counts.
         memory = sample.resident + scratch + buffers
-        if memory > self._exact_above:
+        if memory <= self._exact_above:
+            return memory
+        # An exact look at large processes takes tens of milliseconds, in which they grow on: until one could matter,
+        # what they grew since the last is added to it, which is never too little.
+        known = self._exact_residents
+        now = {**sample.residents, _SCRATCH: scratch}
+        grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
+        old = time.monotonic() - self._exact_at > _EXACT_SECONDS
+        if old or not known or self._exact + grown + buffers > self._memory_limit:
             anonymous, shared = processes.memory(sample.pids)
-            memory = anonymous + max(shared, scratch) + buffers
-        return memory
+            self._exact, self._exact_at = anonymous + max(shared, scratch), time.monotonic()
+            self._exact_residents, grown = now, 0
+        return self._exact + grown + buffers
 
     def _measure_scratch(self) -> tuple[int, int, int]:
         """Of the scratch space: bytes that lie in memory, bytes, entries."""
@@ -335,8 +352,8 @@ class LinuxInstance(Instance):
         self._covered.update({path: now_there[path] for path in new})
         return failed
 
-    def exact_above(self, resident: int) -> None:
-        self._exact_above = resident
+    def exact_above(self, resident: int, limit: int) -> None:
+        self._exact_above, self._memory_limit = resident, limit
 
     def sweep(self) -> list[str]:
         return [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -24,8 +24,13 @@ class Sample:
     #: Pages in memory, file pages included and shared ones counted once per process: never less than the truth.
     resident: int
     processes: int
-    #: By which numbers what they hold is found; those that wait to be collected hold nothing.
-    pids: tuple[int, ...]
+    #: ``resident`` by number, of those in ``pids``.
+    residents: Mapping[int, int]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """By which numbers what they hold is found; those that wait to be collected hold nothing."""
+        return tuple(self.residents)
 
 
 @dataclass
@@ -95,7 +100,8 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
 
     :param beside: a process outside the tree that works for it: its processor time counts, and nothing else.
     """
-    rows, running, resident, pids = [], [], 0, []
+    rows, running = [], []
+    residents: dict[int, int] = {}
     found = tree(root)
     if beside:
         fields = _stat(beside)
@@ -116,9 +122,9 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
             pid = _living_thread(pid)
             fields = _stat(pid) if pid else []
         if fields:
-            resident += int(fields[21]) * _PAGE
-            pids.append(pid)
-    return Sample(meter.add(rows, running, time.monotonic()), resident, len(found), tuple(pids))
+            residents[pid] = int(fields[21]) * _PAGE
+    cpu = meter.add(rows, running, time.monotonic())
+    return Sample(cpu, sum(residents.values()), len(found), residents)
 
 
 def _stat(pid: int) -> list[bytes]:
