@@ -16,6 +16,7 @@ from _thread import get_ident
 
 TYPE_CHECKING = False  # typing takes longer to load than the rest
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 #: From the kernel inside to the Pythons that it starts.
@@ -47,6 +48,12 @@ def use(folder: str) -> None:
     _posixshmem.shm_open = shm_open
     _posixshmem.shm_unlink = lambda name: os.unlink(path(name))
 
+    def elsewhere(heap: Any) -> None:
+        heap.Arena._dir_candidates = []
+
+    # Where it puts values and arrays: /dev/shm tells of free space, and takes nothing.
+    _after_import("multiprocessing.heap", elsewhere)
+
 
 def ask_for_proc() -> None:
     """Have psutil open files as the filter lets through to the monitor."""
@@ -59,31 +66,42 @@ def ask_for_proc() -> None:
         module.open_binary = lambda name: open(name, "rb", buffering=size, opener=opened)  # noqa: SIM115
         module.open_text = lambda name: open(name, errors="surrogateescape", opener=opened)  # noqa: SIM115
 
-    class Finder:
-        @staticmethod
-        def find_spec(name: str, _path: Any = None, _target: Any = None) -> Any:
-            if name != "psutil._common":
-                return None
-            import importlib.util
+    for name in ("psutil._common", "psutil._pslinux"):
+        _after_import(name, change)
 
-            sys.meta_path.remove(Finder)
-            spec = importlib.util.find_spec(name)
-            assert spec is not None
-            assert spec.loader is not None
-            load = spec.loader.exec_module
 
-            def exec_module(module: Any) -> None:
-                load(module)
-                change(module)
+_changes: dict[str, Callable[[Any], None]] = {}
 
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+
+def _after_import(name: str, change: Callable[[Any], None]) -> None:
+    """``change`` a module as soon as it is there: to load it for that would take longer than all else."""
+    if name in sys.modules:
+        change(sys.modules[name])
+        return
+    if not _changes:
+        sys.meta_path.insert(0, _Finder)
+    _changes[name] = change
+
+
+class _Finder:
+    @staticmethod
+    def find_spec(name: str, _path: Any = None, _target: Any = None) -> Any:
+        change = _changes.pop(name, None)
+        if change is None:
+            return None
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
             return spec
+        load = spec.loader.exec_module
 
-    loaded = [sys.modules[name] for name in ("psutil._common", "psutil._pslinux") if name in sys.modules]
-    for module in loaded:
-        change(module)
-    if not loaded:
-        sys.meta_path.insert(0, Finder)
+        def exec_module(module: Any) -> None:
+            load(module)
+            change(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 class FifoSemLock:

@@ -22,6 +22,8 @@ from .layout import find_hidden, interpreter_places, system_parts
 #: Rules that name the entries of one policy's folders; each costs a few microseconds at the start.
 _MOST_RULES = 20_000
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+#: Which system this is. Here a file that may not be opened is refused, not missing, and few programs expect that.
+_ETC = ("debian_version", "lsb-release", "nsswitch.conf", "os-release", "redhat-release")
 #: Of /proc what tells about the machine and not about anybody's processes.
 _PROC = (
     "cpuinfo",
@@ -108,6 +110,7 @@ def rules(
     for bind in system_parts()[0]:
         found.append((os.path.realpath(bind.source), landlock.READ))
     found += [(os.path.realpath(path), landlock.READ) for path in (*interpreter_places(), *extra)]
+    found += [(os.path.realpath(f"/etc/{name}"), landlock.READ_FILE) for name in _ETC]
     found += [(f"/proc/{name}", landlock.READ_FILE) for name in _PROC]
     found += [(f"/dev/{name}", landlock.DEVICE) for name in _DEVICES]
     hidden = compile_patterns(effective.hidden)
