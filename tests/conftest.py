@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,6 +50,13 @@ def project(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return root
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder of one's own whose path is short enough for sockets (unix(7): 107 bytes), as pytest's may not be."""
+    with tempfile.TemporaryDirectory(prefix="ipys-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -56,10 +56,11 @@ def _timed(command: list[str], cwd: Path, environ: dict[str, str]) -> Ran:
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    home, project, stalled = tmp_path / "home", tmp_path / "home" / "study", tmp_path / "remote"
+def place(request: pytest.FixtureRequest, short_folder: Path) -> Place:
+    home, project, stalled = short_folder / "home", short_folder / "home" / "study", short_folder / "remote"
     for folder in (project, stalled):
         folder.mkdir(parents=True)
+    short_folder.chmod(0o755)
     home.chmod(0o700)
     (project / "cell.py").write_text(_CELL)
     (project / "pyproject.toml").write_text("[project]\nname = 'study'\n")
@@ -68,12 +69,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 @pytest.fixture
 def in_time(place: Place) -> Callable[[Ran], None]:
-    """Asserts that a run took no longer than the same without a stalled file system, and what is allowed on top."""
+    """Asserts that a run took no longer than the same without a stalled file system (twice that: other tests run
+    meanwhile), and what is allowed on top."""
     plain = _timed([sys.executable, str(_STALLED), "--", *_run()], place.project, place.environ())
     assert plain.code == 0, plain
 
     def check(ran: Ran) -> None:
-        assert ran.seconds < plain.seconds + _MOST_LATER, (ran, plain)
+        assert ran.seconds < 2 * plain.seconds + _MOST_LATER, (ran, plain)
 
     return check
 
@@ -184,11 +186,11 @@ def test_doctor_answers_and_names_what_stalls(place: Place) -> None:
     assert plain.code == 0, plain
     entry = f"{place.stalled}/bin"
     ran = place.run(*doctor, PATH=f"{entry}:{os.environ['PATH']}")
-    assert ran.seconds < plain.seconds + _MOST_LATER, (ran, plain)
+    assert ran.seconds < 2 * plain.seconds + _MOST_LATER, (ran, plain)
     report = json.loads(ran.stdout)
     assert (ran.code, report["stalled"]) == (0, [entry]), ran
     ran = place.run(*doctor, HOME=f"{place.stalled}/me")
-    assert ran.seconds < plain.seconds + _MOST_LATER, (ran, plain)
+    assert ran.seconds < 2 * plain.seconds + _MOST_LATER, (ran, plain)
     report = json.loads(ran.stdout)
     assert (ran.code, report["stalled"]) == (1, [f"{place.stalled}/me"]), ran
     assert f"{place.stalled}/me does not answer" in report["policy"]["problem"]

@@ -24,16 +24,14 @@ def test_an_environment_without_ipykernel_is_named_with_the_command_that_mends_i
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs util-linux's unshare, which CI installs")
 def test_without_user_namespaces_what_requires_them_does_not_run_and_the_remedy_is_told(
-    project: Path, tmp_path: Path
+    project: Path, short_folder: Path
 ) -> None:
     (project / "cell.py").write_text("open('results/ran', 'w')")
     (project / "ipysandbox.toml").write_text('require = ["files.read"]\n')
-    runtime = tmp_path / "run"
-    runtime.mkdir(mode=0o700)
     # In a user namespace of its own, the limit on further ones is this test's to set.
     script = 'echo 0 > /proc/sys/user/max_user_namespaces && cd "$0" && exec "$@"'
     prefix = ["unshare", "--user", "--map-root-user", "sh", "-c", script, str(project)]
-    environ = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(short_folder)}
     done = subprocess.run([*prefix, *_RUN], env=environ, capture_output=True, text=True)
     assert done.returncode == 5, done.stderr
     assert "require: files.read" in done.stderr
