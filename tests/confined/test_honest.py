@@ -23,7 +23,7 @@ WORKS = {
     "mode and times by descriptor": ("import os\nwith open('results/n', 'w') as f:\n    os.fchmod(f.fileno(), 0o640); os.utime(f.fileno(), (5, 6)); i = os.fstat(f.fileno()); print(oct(i.st_mode), i.st_mtime)", "0o100640 6.0"),
     "owner as it is": ("import os; open('results/o', 'w').close(); print(os.chown('results/o', os.getuid(), -1))", "None"),
     "truncating": ("import os; open('results/t', 'w').write('x' * 100); os.truncate('results/t', 7); print(os.path.getsize('results/t'))", "7"),
-    "tarfile": ("import tarfile\nwith tarfile.open('results/a.tar.gz', 'w:gz') as t: t.add('data')\nwith tarfile.open('results/a.tar.gz') as t: t.extractall('results/out', filter='data')\nprint(open('results/out/data/x.csv').read())", "content"),
+    "tarfile": ("import tarfile\nwith tarfile.open('results/a.tar.gz', 'w:gz') as t: t.add('data')\nwith tarfile.open('results/a.tar.gz') as t: t.extractall('results/out')\nprint(open('results/out/data/x.csv').read())", "content"),
     "zipfile": ("import zipfile\nwith zipfile.ZipFile('results/a.zip', 'w') as z: z.write('data/x.csv')\nzipfile.ZipFile('results/a.zip').extractall('results/unzip'); print(open('results/unzip/data/x.csv').read())", "content"),
     "tempfile": ("import tempfile, os\nwith tempfile.TemporaryDirectory() as d, tempfile.NamedTemporaryFile(dir=d) as f, tempfile.TemporaryFile() as g: f.write(b'x'); g.write(b'y'); print(os.path.exists(f.name))\nprint(os.path.exists(d))", "True\nFalse"),
     "pathlib": ("from pathlib import Path; print(sorted(p.as_posix() for p in Path().rglob('*.csv') if 'results' not in p.parts), Path('.').resolve().is_dir())", "['data/x.csv'] True"),

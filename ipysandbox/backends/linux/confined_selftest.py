@@ -7,6 +7,7 @@ import fcntl
 import os
 import resource
 import socket
+import struct
 from collections.abc import Callable
 
 from . import landlock, libc
@@ -16,8 +17,11 @@ _NAME = ".ipysandbox-selftest"
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EAFNOSUPPORT)
 
 
-def run(plan: ConfinedPlan, outside: int) -> list[str]:
-    """What did not hold, in words; empty when everything did. ``outside``: a process that is not the sandbox's."""
+def run(plan: ConfinedPlan, outside: int, answered: Callable[[], int]) -> list[str]:
+    """What did not hold, in words; empty when everything did.
+
+    ``outside``: a process that is not the sandbox's; ``answered``: how many calls the monitor has answered so far.
+    """
     failures: list[str] = []
 
     def refused(what: str, action: Callable[[], object], *errors: int) -> None:
@@ -42,7 +46,7 @@ def run(plan: ConfinedPlan, outside: int) -> list[str]:
         refused(f"listing {path}", lambda path=path: os.listdir(path), errno.ENOENT)  # type: ignore[misc]
         refused(f"a handle on {path}", lambda path=path: os.close(os.open(path, 3)), errno.EPERM)  # type: ignore[misc]
     refused("reading another process", lambda: _read(f"/proc/{outside}/cmdline"))
-    refused("writing to the project", lambda: os.mkdir(f"{plan.project}/{_NAME}"))
+    refused("writing to the project", lambda: _make(f"{plan.project}/{_NAME}"))
     refused("changing the project's mode", lambda: os.chmod(plan.project, 0o755))
     refused("changing the project's times", lambda: os.utime(plan.project))
     refused("making a device", lambda: os.mknod(f"{plan.temporary}/{_NAME}", 0o020600, 0))
@@ -52,13 +56,17 @@ def run(plan: ConfinedPlan, outside: int) -> list[str]:
         refused(f"a socket of {family.name}", lambda family=family: socket.socket(family).close())  # type: ignore[misc]
     refused("a new user namespace", lambda: libc.unshare(libc.CLONE_NEWUSER))
     refused("signals sent by descriptors", lambda: fcntl.fcntl(0, fcntl.F_SETOWN, outside))
-    refused("commands to file systems", lambda: fcntl.ioctl(0, 0x80086601, bytes(8)), errno.ENOTTY)  # FS_IOC_GETFLAGS
+    refused("asking a socket for devices", _ask_for_device, errno.ENOTTY)
+    refused("a pair of datagrams", lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
     refused("a process in a namespace of its own", lambda: libc.syscall("clone", libc.CLONE_NEWUSER | 17, None))
     refused("tracing", lambda: libc.syscall("ptrace", 16, outside, 0, 0))
     if _is_shown(plan):
         allowed("listing the project", lambda: os.listdir(plan.project))
     allowed("writing a temporary file", lambda: _use(f"{plan.temporary}/{_NAME}"))
+    before = answered()
     allowed("another process", lambda: os.waitpid(os.fork() or os._exit(0), 0))
+    if answered() == before:
+        failures.append("a process was made that the monitor did not count")
     allowed("a signal to itself", lambda: os.kill(os.getpid(), 0))
     return failures + _posture(plan)
 
@@ -67,6 +75,20 @@ def _is_shown(plan: ConfinedPlan) -> bool:
     """A project that is too wide, a home as a whole, is not read at all."""
     ways = [path.rstrip("/") + "/" for path, rights in plan.rules if rights & landlock.READ_DIR]
     return any(f"{plan.project}/".startswith(way) for way in ways)
+
+
+def _make(path: str) -> None:
+    os.mkdir(path)
+    os.rmdir(path)  # should it have worked, nothing is left
+
+
+def _ask_for_device() -> None:
+    pair = socket.socketpair()
+    try:
+        fcntl.ioctl(pair[0], 0x8910, struct.pack("16si20x", b"", 1))  # SIOCGIFNAME
+    finally:
+        for sock in pair:
+            sock.close()
 
 
 def _read(path: str) -> None:
