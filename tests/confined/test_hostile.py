@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -363,3 +365,51 @@ def test_no_descriptor_is_the_hosts(box: Box) -> None:
 
 def _known(link: str) -> bool:
     return link == "/dev/null" or "/ipysandbox-" in link or "/study" in link or link.startswith("/proc/")
+
+
+def test_a_secret_that_appears_later_beside_hidden_ones_is_not_read(host: Host, project: Path) -> None:
+    box = Box(host, "later", project)
+    try:
+        # While a cell runs: before the next one, the sandbox would be ended for it.
+        thread = threading.Thread(target=_write_secrets, args=(project,))
+        thread.start()
+        code = (
+            "open('results/ready', 'w').close()\nwhile not os.path.lexists('results/go'): time.sleep(0.01)\n"
+            + "".join(
+                f"print(tried(lambda: os.read(os.open({name!r}, {flags}), 9)))\n"
+                for name in (".env.local", "keys/other.pem")
+                for flags in ("0", "os.O_PATH", "os.O_PATH | os.O_NOFOLLOW", "os.O_NOCTTY")
+            )
+        )
+        result = box.run(PRELUDE + code)
+        thread.join()
+        assert result["stdout"], result
+        assert set(result["stdout"].split()) <= {"EACCES", "ENOENT", "EPERM", "EBADF"}
+    finally:
+        box.close()
+
+
+def _write_secrets(project: Path) -> None:
+    while not (project / "results/ready").exists():
+        select.select([], [], [], 0.01)
+    (project / ".env.local").write_text("TOKEN=later")
+    (project / "keys/other.pem").write_text("later")
+    (project / "results/go").touch()
+
+
+def test_a_link_put_where_the_policy_names_a_folder_is_not_followed(host: Host, project: Path, secret: Path) -> None:
+    """Another sandbox that may write to the folder above could swap it between the plan and the rules."""
+    from ipysandbox.backends.linux import landlock
+
+    (project / "results").mkdir()
+    (project / "results/link").symlink_to(secret.parent)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            landlock.restrict([landlock.Rule(str(project / "results/link"), landlock.WRITE)], 1, strict=True)
+        except OSError as exc:
+            status = 0 if exc.errno == 40 else 2  # ELOOP
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

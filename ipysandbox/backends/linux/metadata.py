@@ -262,18 +262,22 @@ class Metadata:
             kind = stat.S_IFMT(os.fstat(found).st_mode)
             if flags & os.O_DIRECTORY and kind != stat.S_IFDIR:
                 raise NotADirectoryError(errno.ENOTDIR, "not a folder")
-            # Nothing else: to open a pipe or a device does something.
-            if kind not in (stat.S_IFDIR, stat.S_IFREG) or not self._may_read(os.readlink(f"/proc/self/fd/{found}")):
+            # Nothing else: to open a pipe or a device does something. Files where they may be changed only, which is
+            # what such a descriptor is for; elsewhere Landlock knows better which may be read.
+            allowed = (kind == stat.S_IFDIR and self._may_list(found)) or (
+                kind == stat.S_IFREG and self._may_write(found)
+            )
+            if not allowed:
                 raise PermissionError(errno.EACCES, "not to be read")
             return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             os.close(found)
 
-    def _may_read(self, place: str) -> bool:
+    def _may_list(self, fd: int) -> bool:
+        place = os.readlink(f"/proc/self/fd/{fd}")
         own = re.match(r"/proc/([0-9]+)(?:/|\Z)", place)
         if own:
-            rest = os.fsencode(place[own.end() :])
-            return self._is_ours(int(own[1])) and bool(_OWN_FOLDER.fullmatch(rest) or _OWN_FILE.fullmatch(rest))
+            return self._is_ours(int(own[1])) and bool(_OWN_FOLDER.fullmatch(os.fsencode(place[own.end() :])))
         return self._is_within(place)
 
 
