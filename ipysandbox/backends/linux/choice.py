@@ -128,7 +128,7 @@ def _confined(machine: Machine) -> Choice:
     return Choice(
         "confined",
         {
-            "files.read": (landlock,),
+            "files.read": (landlock, "seccomp + monitor (listings, sizes, times)"),
             "files.write": (landlock, "seccomp + monitor (modes, times, owners)"),
             "network": ("seccomp (no network sockets)",),
             "processes": (signals, "seccomp") if machine.landlock_abi >= 6 else (signals, landlock, "seccomp"),
@@ -136,14 +136,14 @@ def _confined(machine: Machine) -> Choice:
             "memory": ("RLIMIT_DATA", "watchdog"),
             "cpu": ("watchdog", "cpu affinity"),
             "disk": ("RLIMIT_FSIZE", "watchdog"),
-            "tasks": ("watchdog",),
+            "tasks": ("seccomp + monitor (counts)", "watchdog"),
             "devices": (landlock,),
             "environment": ("clean process",),
         },
         (),
         (
             Note("files.read", "that a file exists can be found out by trying to open it; nothing else of it can"),
-            Note("files.read", "names in hidden folders of the project can be listed; their files can't be opened"),
+            Note("files.read", "a hidden file's name is listed with those beside it; hidden folders can't be listed"),
             Note("files.write", "the project is read-only outside files.write: there is no overlay to write to"),
             Note("network", "no sockets at all: not even the sandbox's own loopback"),
             Note(
