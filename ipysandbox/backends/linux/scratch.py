@@ -16,6 +16,8 @@ from pathlib import Path
 
 _LINK = "scratch"
 _PREFIX = "/tmp/ipysandbox-"
+#: How often another that removes the same may come in between.
+_TRIES = 1000
 
 
 def make(runtime_dir: Path, name: str, fonts: Iterable[Path]) -> Path:
@@ -37,17 +39,21 @@ def make(runtime_dir: Path, name: str, fonts: Iterable[Path]) -> Path:
 def remove_tree(top: str) -> None:
     """Remove what code may have filled as it liked: folders deeper than any path is long, or that forbid to look into
     them. It has ended, so nothing changes meanwhile."""
-    try:
-        root = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        _empty(root)
-        os.rmdir(top)
-    except OSError:
-        pass  # what the file system itself no longer gives up is nobody's to wait for
-    finally:
-        os.close(root)
+    for _ in range(_TRIES):
+        try:
+            root = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            _empty(root)
+            os.rmdir(top)
+        except OSError as exc:
+            # A supervisor and its zygote may both be at it; what the file system itself no longer gives up is nobody's
+            # to wait for.
+            if exc.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                return
+        finally:
+            os.close(root)
 
 
 def _empty(root: int) -> None:
