@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ipysandbox.backends.linux import libc
 from ipysandbox.backends.linux.emulate_signals import Signals
 from ipysandbox.backends.linux.notify import Notification
 
@@ -72,6 +73,8 @@ def inside() -> Iterator[Inside]:
 @pytest.fixture
 def outside() -> Iterator[int]:
     """A process of the same user that is not the sandbox's: its parent is not this process."""
+    # Other tests collect orphans here; this one's must go elsewhere.
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 0)
     read, write = os.pipe()
     if os.fork() == 0:
         os.setsid()

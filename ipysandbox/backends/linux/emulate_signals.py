@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -37,9 +38,7 @@ class Signals:
         if pid > 0:
             self._one(pid, signum)
         elif pid == -1:
-            for other in self._ours():
-                if other != process_of(caller):
-                    self._one(other, signum)
+            self._many([other for other in self._ours() if other != process_of(caller)], signum)
         else:
             self._group(os.getpgid(caller) if pid == 0 else -pid, signum)
 
@@ -66,11 +65,17 @@ class Signals:
 
     def _group(self, group: int, signum: int) -> None:
         """A process group lies in one session, and the sandbox began with a session of its own."""
-        members = [pid for pid in self._ours() if _group_of(pid) == group]
-        if not members:
-            raise ProcessLookupError(errno.ESRCH, "no such process group")
-        for pid in members:
-            self._one(pid, signum)
+        self._many([pid for pid in self._ours() if _group_of(pid) == group], signum)
+
+    def _many(self, pids: list[int], signum: int) -> None:
+        """As the kernel has it: one that is reached is enough."""
+        reached = False
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # ended since it was seen
+                self._one(pid, signum)
+                reached = True
+        if not reached:
+            raise ProcessLookupError(errno.ESRCH, "no such processes")
 
     def _thread(self, process: int | None, thread: int, signum: int) -> None:
         """``process`` None: whichever the thread belongs to."""
