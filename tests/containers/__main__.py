@@ -102,7 +102,8 @@ def _run(user: str, show: list[str], command: list[str]) -> list[str]:
         "--env=HOME=/home/work",
         f"--workdir={os.getcwd()}",
     ]
-    inside = ["sh", "-c", 'mkdir -p "$HOME" && exec "$@"', "sh", *command]
+    # The shell stays, as the pid 1 that orphans come to.
+    inside = ["sh", "-c", 'mkdir -p "$HOME" && "$@"; exit $?', "sh", *command]
     return ["docker", "run", *settings, *binds, IMAGE, *inside]
 
 
