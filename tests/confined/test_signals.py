@@ -76,7 +76,8 @@ def outside() -> Iterator[int]:
     # Other tests collect orphans here; this one's must go elsewhere.
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 0)
     read, write = os.pipe()
-    if os.fork() == 0:
+    between = os.fork()
+    if between == 0:
         os.setsid()
         pid = os.fork()
         if pid == 0:
@@ -84,7 +85,7 @@ def outside() -> Iterator[int]:
             signal.pause()
         os.write(write, b"%d" % pid)
         os._exit(0)
-    os.wait()
+    os.waitpid(between, 0)  # only then is it an orphan; a wait for anybody could be answered by somebody else's end
     pid = int(os.read(read, 32))
     os.close(read)
     os.close(write)
