@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,10 @@ import pytest
 
 from ipysandbox import Sandbox
 from ipysandbox.audit import iter_records
+
+from ..sabotage import answers_to, check, start_with_each
+
+_MODULES = "landlock, launch, libc, rootfs, seccomp"
 
 #: Statements run in the zygote before it forks, and what the refusal must speak of. There is no other way to turn a
 #: layer off: production code reads no variable and no policy for it.
@@ -104,46 +107,11 @@ if os.geteuid() == 0:
 else:
     # As root the mounts would be the machine's.
     BROKEN["mount namespace"] = ("launch._ALL_NAMESPACES &= ~libc.CLONE_NEWNS", "")
-_START = """
-import asyncio, json, os, sys, tempfile
-from collections.abc import Callable
-from pathlib import Path
-from ipysandbox import StartError, bootstrap
-from ipysandbox.backends.base import StartRequest
-from ipysandbox.backends.linux.backend import LinuxBackend
-from ipysandbox.policy import resolve
-
-command, effective = bootstrap.command, resolve({"limits": {"cpus": 1}}, cwd=Path(sys.argv[1]), environ=os.environ)
-names = "import dataclasses, functools, os; from ipysandbox.backends.linux import launch; "
-names += "from ipysandbox.backends.linux import landlock, libc, rootfs, seccomp; "
-
-async def start(sabotage, folder):
-    bootstrap.command = lambda code, arguments: command(names + sabotage + "; " + code, arguments)
-    backend = LinuxBackend(folder)
-    try:
-        await backend.start(StartRequest("main", effective, folder))
-        return "STARTED"
-    except StartError as exc:
-        return f"REFUSED {exc}"
-    finally:
-        await backend.close()
-
-for sabotage in json.loads(sys.argv[2]):
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        print(json.dumps(asyncio.run(start(sabotage, Path(folder)))), flush=True)
-"""
-
-
-def _start_with_each(sabotages: list[str], project: Path) -> list[str]:
-    command = [sys.executable, "-c", _START, str(project), json.dumps(sabotages)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def start_with(sabotage: str, project: Path) -> str:
     """What became of a start in whose zygote ``sabotage`` was run first."""
-    return _start_with_each([sabotage], project)[0]
+    return start_with_each([sabotage], project, modules=_MODULES)[0]
 
 
 @pytest.fixture(scope="module")
@@ -153,15 +121,13 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         path = project / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("secret = 1\n")
-    sabotages = [sabotage for sabotage, _ in BROKEN.values()]
-    return dict(zip(["nothing", *BROKEN], _start_with_each(["pass", *sabotages], project), strict=True))
+    return answers_to(BROKEN, project, modules=_MODULES)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("layer", sorted(BROKEN))
 def test_without_one_layer_nothing_starts(answers: dict[str, str], layer: str) -> None:
-    assert answers[layer].startswith("REFUSED")
-    assert BROKEN[layer][1] in answers[layer]
+    check(answers[layer], BROKEN[layer][1])
 
 
 def test_with_all_layers_it_starts(answers: dict[str, str]) -> None:

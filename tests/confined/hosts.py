@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +16,7 @@ class Host:
 
     def __init__(self, statements: str = "") -> None:
         command = [sys.executable, str(_TESTS / "pod.py"), sys.executable, str(_TESTS / "confined/host.py"), statements]
-        places = os.pathsep.join([str(_TESTS.parent), os.environ.get("PYTHONPATH", "")])
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": places}
-        )
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, do: str, **details: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
