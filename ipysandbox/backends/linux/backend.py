@@ -184,7 +184,7 @@ class LinuxBackend(Backend):
             return None
         if self.choice.tier != "namespaces":
             raise StartError(
-                "devices: a graphics card can be given only to a sandbox with namespaces",
+                "limits.gpu.devices: a graphics card can be given only to a sandbox with namespaces",
                 hint="`ipysandbox doctor` says what would bring them here; or take gpu out of the policy.",
             )
         return await gpu.find(wanted.devices, wanted.memory_fraction)

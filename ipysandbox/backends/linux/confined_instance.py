@@ -79,5 +79,4 @@ class ConfinedInstance(LinuxInstance):
 
     async def hide_new_names(self) -> list[str]:
         """Nothing can be hidden later: what has appeared among files that may be read is told."""
-        found = await asyncio.get_running_loop().run_in_executor(None, self._find_hidden)
-        return [path for path in found if path not in self._known_hidden]
+        return [path for path in await self._names_to_hide() if path not in self._known_hidden]

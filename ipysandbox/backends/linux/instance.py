@@ -331,6 +331,21 @@ class LinuxInstance(Instance):
             raise PermissionError(f"/proc/{next(iter(self._hidden))}/fd")
 
     async def hide_new_names(self) -> list[str]:
+        found = await self._names_to_hide()
+        now_there = {path: _identity(path) for path in found if path not in self._whiteouts}
+        new = [path for path, identity in now_there.items() if self._covered.get(path) != identity]
+        if not new or not self.alive():
+            return []
+        loop = asyncio.get_running_loop()
+        self._cover_reply = loop.create_future()
+        await loop.sock_sendall(self._report, json.dumps({"cover": new}).encode() + b"\n")
+        failed = await asyncio.wait_for(self._cover_reply, _COVER_SECONDS)
+        self._covered.update({path: now_there[path] for path in new})
+        return failed
+
+    async def _names_to_hide(self) -> list[str]:
+        """What the policy hides, as the host has it now. Looked for before every cell, but for a project so large that
+        looking takes long: there at most a twentieth of the time, and in between nothing is found."""
         now = time.monotonic()
         if now < self._next_look:
             return []
@@ -339,18 +354,9 @@ class LinuxInstance(Instance):
             found = await asyncio.wait_for(loop.run_in_executor(None, self._find_hidden), _LOOK_SECONDS)
         except asyncio.TimeoutError:  # answered when the sandbox started, and no longer does
             raise reach.no_answer(self.plan.project) from None
-        # Before every cell, but for a project so large that looking takes long: there at most a twentieth of the time.
         cost = time.monotonic() - now
         self._next_look = now + (20 * cost if cost > _QUICK_LOOK else 0.0)
-        now_there = {path: _identity(path) for path in found if path not in self._whiteouts}
-        new = [path for path, identity in now_there.items() if self._covered.get(path) != identity]
-        if not new or not self.alive():
-            return []
-        self._cover_reply = loop.create_future()
-        await loop.sock_sendall(self._report, json.dumps({"cover": new}).encode() + b"\n")
-        failed = await asyncio.wait_for(self._cover_reply, _COVER_SECONDS)
-        self._covered.update({path: now_there[path] for path in new})
-        return failed
+        return found
 
     def exact_above(self, resident: int, limit: int) -> None:
         self._exact_above, self._memory_limit = resident, limit
