@@ -258,12 +258,10 @@ def _prctl_rule(deny: _Insn) -> list[_Insn]:
     ]
 
 
-def _socket_rule(families: Iterable[int], deny: _Insn) -> list[_Insn]:
+def _socket_rule(deny: _Insn) -> list[_Insn]:
     block: list[_Insn] = [_low(0)]
-    for family in families:
+    for family in _FAMILIES:
         block += [(_JEQ, 0, 1, family), _ALLOW]
-    if socket.AF_INET not in families:
-        return [*block, deny]
     block += [(_JEQ, 1, 0, _AF_NETLINK), deny, _low(2), (_JEQ, 0, 1, _NETLINK_ROUTE), _ALLOW, deny]
     return block
 
@@ -363,7 +361,7 @@ def rules(*, confined: bool = False, notify: bool = True) -> dict[str, list[_Ins
     ids = _S_ISUID_S_ISGID
     common = {
         "clone": _deny_if_set(0, CLONE_NEW, deny),
-        "socket": _socket_rule(_FAMILIES, no_family),
+        "socket": _socket_rule(no_family),
         "ioctl": _ioctl_rule(deny, only_terminals=False),
         "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY), deny),
         "prctl": _prctl_rule(deny),
