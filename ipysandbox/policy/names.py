@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 # Never readable, whatever the policy reads: secrets by convention. "!" takes names out again, as in .gitignore.
 DEFAULT_HIDE: tuple[str, ...] = (
     # settings with passwords; the examples that projects ship with placeholders stay readable
@@ -128,6 +130,7 @@ PROTECTED: tuple[str, ...] = (
     ".hg",
     ".svn",
     ".jj",
+    ".bzr",
     # notebooks: the user opens them, and their stored outputs are shown as trusted
     "*.ipynb",
     ".ipynb_checkpoints",
@@ -149,7 +152,21 @@ PROTECTED: tuple[str, ...] = (
     "pyvenv.cfg",
     "pip.conf",
     "pip.ini",
+    ".python-version",  # which program "python" is, to those who use pyenv
+    # run or loaded by debuggers, linters and other tools that are started in the folder
+    ".pdbrc",
+    ".gdbinit",
+    ".lldbinit",
+    ".coveragerc",
+    ".pylintrc",
+    "pylintrc",
+    "mypy.ini",
+    ".mypy.ini",
+    ".flake8",
+    ".RData",
     # executed by shells, editors, forges and desktops on entering or opening the folder
+    ".env",
+    ".env.*",
     ".envrc",
     ".direnv",
     ".mise.toml",
@@ -171,6 +188,10 @@ PROTECTED: tuple[str, ...] = (
     ".gitlab-ci.yml",
     ".circleci",
     ".pre-commit-config.yaml",
+    "lefthook.yml",
+    ".lefthook.yml",
+    "lefthook.yaml",
+    ".lefthook.yaml",
     ".husky",
     "*.desktop",
     "desktop.ini",
@@ -178,8 +199,11 @@ PROTECTED: tuple[str, ...] = (
     "*.lnk",
     # settings and start-up files of the user's home
     ".jupyter",
-    "jupyter_*_config.py",
-    "jupyter_*_config.json",
+    "jupyter*_config.py",
+    "jupyter*_config.json",
+    "ipython*_config.py",
+    "nbconvert*_config.py",
+    "voila.json",
     ".ipython",
     ".bashrc",
     ".bash_profile",
@@ -205,7 +229,30 @@ PROTECTED: tuple[str, ...] = (
     ".condarc",
     ".Rprofile",
     ".Renviron",
+    # agents do what these say
     ".claude",
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    "AGENTS.md",
+    "GEMINI.md",
+    ".gemini",
+    ".codex",
     ".cursor",
+    ".cursorrules",
+    ".windsurf",
+    ".windsurfrules",
+    ".clinerules",
+    ".aider*",
+    ".continue",
     ".mcp.json",
 )
+
+#: What makes git take a folder for a repository, whatever the folder's name: HEAD beside one of these
+#: (gitrepository-layout(5)). Then it runs what these others name: hooks, filters, a program that watches files.
+REPOSITORY_SIGNS = ("objects", "commondir")
+REPOSITORY_OBEYED = frozenset(("HEAD", "config", "config.worktree", "hooks", "commondir"))
+
+
+def in_repository(has: Callable[[str], bool]) -> bool:
+    """Whether the folder in which ``has`` finds names is a git repository of its own."""
+    return has("HEAD") and any(has(name) for name in REPOSITORY_SIGNS)

@@ -351,6 +351,20 @@ def test_two_sandboxes_of_one_user_see_nothing_of_each_other(make_confined: Call
     assert box.out(f"print(tried(lambda: os.kill({other.pid}, 0)))") in ("EPERM\n",)
 
 
+def test_what_the_kernel_counts_for_the_user_is_left_to_others(make_confined: Callable[..., Box], box: Box) -> None:
+    code = """
+pairs, sent, timers, timer = [], 0, 0, ctypes.c_void_p()
+while timers < 5000 and _libc.timer_create(1, None, ctypes.byref(timer)) == 0: timers += 1
+while sent < 5000:
+    if len(pairs) % 5 == 0: pairs.append(socket.socketpair())
+    if tried(lambda: socket.send_fds(pairs[-1][0], [b"x"], [0] * 100)) != 1: break
+    sent += 100
+print([call(253), call(294, 0), timers <= 1024, sent >= 1000])  # inotify_init, inotify_init1
+"""
+    assert box.out(code) == "['EPERM', 'EPERM', True, True]\n"
+    assert make_confined().out("print(1 + 1)") == "2\n"
+
+
 def test_environment_holds_nothing_of_the_hosts(box: Box) -> None:
     names = set(eval(box.out("print(sorted(os.environ))")))
     assert not names & {"XDG_STATE_HOME", "PYTEST_CURRENT_TEST", "SSH_AUTH_SOCK", "OLDPWD"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,58 @@ def test_traps_are_disarmed_however_they_are_laid(project: Path, make_box: Calla
     found = [name for _, folders, files in os.walk(project / "results") for name in (*folders, *files)]
     assert not {".git", ".envrc", "x.pth"} & set(found)
     assert make_box().run("1").status == "ok"  # nothing was left that hinders the next start
+
+
+@pytest.mark.parametrize("where", ["results", "results/a/study.git"])
+@pytest.mark.parametrize(
+    "sign", ["os.makedirs('objects'); os.makedirs('refs')", "open('commondir', 'w').write('.git2')"]
+)
+def test_no_folder_in_results_becomes_a_git_repository(
+    project: Path, make_box: Callable[..., Sandbox], where: str, sign: str
+) -> None:
+    """git takes a folder for one by what lies in it, and then runs what its settings name."""
+    box = make_box()
+    settings = '[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\nfsmonitor = "touch was-here; false"\n'
+    result = box.run(f"""
+import os
+os.makedirs({where!r}, exist_ok=True); os.chdir({where!r})
+for base in ".", ".git2":
+    os.makedirs(base, exist_ok=True)
+    open(base + "/HEAD", "w").write("ref: refs/heads/main\\n"); open(base + "/config", "w").write({settings!r})
+os.makedirs(".git2/objects"); os.makedirs(".git2/refs")
+{sign}
+""")
+    assert result.status == "ok"
+    assert any("HEAD renamed" in notice for notice in result.notices)
+    box.close()
+    for folder in (where, f"{where}/.git2"):
+        # What may be above the tests' own folder is not meant.
+        environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str((project / folder).parent)}
+        asked = subprocess.run(
+            ["git", "status"], cwd=project / folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert "not a git repository" in asked.stderr
+    assert not list(project.rglob("was-here"))
+
+
+def test_a_repository_that_lies_in_results_keeps_its_settings(project: Path, make_box: Callable[..., Sandbox]) -> None:
+    (project / "results").mkdir()
+    subprocess.run(["git", "init", "--quiet", "--bare", str(project / "results" / "study.git")], check=True)
+    repository = project / "results" / "study.git"
+    before = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
+    box = make_box()
+    told = box.run(
+        TRY
+        + """
+os.chdir("results/study.git")
+[errno_of(lambda: open("config", "a")), errno_of(lambda: open("hooks/pre-receive", "w")),
+ errno_of(lambda: os.rename("HEAD", "OLD")), errno_of(lambda: open("commondir", "w").close())]
+"""
+    ).value
+    assert told == ["EROFS", "EROFS", "EBUSY", "worked"]
+    box.close()
+    (repository / "commondir.untrusted").unlink()
+    assert {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()} == before
 
 
 def test_what_lay_in_results_under_a_protected_name_stays_as_it_was(

@@ -139,3 +139,32 @@ print([os.path.exists(base + "/mark") for base in ("/tmp", "/dev/shm", "/var/tmp
 """
     )
     assert result.stdout.strip() == "[False, False, False] ECONNREFUSED ECONNREFUSED"
+
+
+#: Takes all it can get of what the kernel counts for the user as a whole, and keeps it: inotify instances, timers (a
+#: signal each that could wait), descriptors under way from one process to another.
+GREED = """
+import ctypes, socket
+_c = ctypes.CDLL(None, use_errno=True)
+timer = ctypes.c_void_p()
+def most(take):
+    count = 0
+    while count < 200_000 and take(): count += 1
+    return count
+pairs = []
+def send():
+    if len(pairs) % 5 == 0: pairs.append(socket.socketpair())
+    try: socket.send_fds(pairs[-1][0], [b"x"], [0] * 100)
+    except OSError: return False
+    return True
+instances = most(lambda: _c.inotify_init() >= 0)
+[instances, most(lambda: _c.timer_create(1, None, ctypes.byref(timer)) == 0), most(send) * 100]
+"""
+
+
+def test_what_the_kernel_counts_for_the_user_is_left_to_others(make_box: Callable[..., Sandbox]) -> None:
+    instances, timers, sent = make_box().run(GREED).value
+    assert instances <= 16
+    assert timers <= 1024
+    assert sent >= 1000  # no bound of its own: see "Known limits"
+    assert make_box().run("1 + 1").value == 2

@@ -270,6 +270,8 @@ def _rlimits(effective: Effective) -> dict[str, int]:
         "CORE": 1,
         "MEMLOCK": 8 << 20,
         "MSGQUEUE": 0,
+        # Counted for the user as a whole, by whom the rest of the machine's share has to be had as well.
+        "SIGPENDING": 1024,
         "NICE": 0,
         "RTPRIO": 0,
     }

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from . import confined_selftest, emulate, emulate_signals, landlock, libc, metadata, notify, processes, seccomp, tasks
 from .confined_plan import ConfinedPlan
-from .launch import Program, Report, close_all_but, enter_program
+from .launch import Program, Report, close_all_but, enter_program, set_last_limits, set_limits
 from .watch import Handover, Watch
 
 #: Processes that hold on to the kernel (a stalled disk) are told of, not waited for without end.
@@ -230,8 +230,7 @@ def _program(
         held = [os.open(rule.path, os.O_PATH | os.O_CLOEXEC) for rule in own]
         landlock.restrict([*rules, *own], plan.landlock_abi, strict=True)
         stage = "limits"
-        for name, value in plan.rlimits.items():
-            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
+        set_limits(plan.rlimits)
         stage = "system calls"
         # So that it can read its own /proc, and the monitor its arguments.
         libc.prctl(libc.PR_SET_DUMPABLE, 1)
@@ -239,6 +238,7 @@ def _program(
         listener = seccomp.install(seccomp.program(confined=True, signals=signals), listener=True)
         assert listener is not None
         handover.give(listener)
+        set_last_limits(plan.rlimits)
         stage = "self-test"
         failures = confined_selftest.run(plan, monitor_pid, handover.answered)
         if failures:

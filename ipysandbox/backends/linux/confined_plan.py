@@ -17,7 +17,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective, compile_patterns
 
 from . import landlock
-from .layout import find_hidden, interpreter_places, system_parts
+from .layout import find_hidden, find_protected, interpreter_places, system_parts
 
 #: Rules that name the entries of one policy's folders; each costs a few microseconds at the start.
 _MOST_RULES = 20_000
@@ -155,8 +155,9 @@ def _readable(top: Path, hidden: list[str]) -> list[tuple[str, int]]:
 
 def _refuse_covered(effective: Effective, folder: Path) -> None:
     """A writable folder is writable all the way down: a name in it that must be hidden or kept can't be."""
-    for what, patterns in (("hidden", effective.hidden), ("protected", effective.protected)):
-        names = find_hidden(folder, compile_patterns(patterns))
+    hidden, protected = compile_patterns(effective.hidden), compile_patterns(effective.protected)
+    for what, find, patterns in (("hidden", find_hidden, hidden), ("protected", find_protected, protected)):
+        names = find(folder, patterns)
         if names:
             raise StartError(
                 f"files.write: {folder} holds {names[0]}, which must stay {what}; without namespaces that can't be "

@@ -152,8 +152,9 @@ class LinuxInstance(Instance):
             self.pid, self._monitor = int(event["pid"]), int(event.get("monitor", 0))
             self._pidfd = os.pidfd_open(self.pid)
             asyncio.get_running_loop().add_reader(self._pidfd, self._init_ended)
-        elif kind == "ready" and not self._ready.done() and fds:
+        elif kind == "scratch" and self._scratch < 0 and fds and not self._ready.done():
             self._scratch = fds.pop(0)
+        elif kind == "ready" and self._scratch >= 0 and not self._ready.done():
             if event.get("watched"):
                 layers = (*self.guarantees.get("syscalls", ()), "user notification")
                 self.guarantees = {**self.guarantees, "syscalls": layers}

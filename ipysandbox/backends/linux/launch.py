@@ -244,6 +244,8 @@ def _init(
         if trees is None:
             trees = rootfs.open_sources(plan, None)
         scratch = rootfs.build(plan, trees)
+        report.send("scratch", [scratch])
+        os.close(scratch)
         stage = "network"
         _loopback_up()
         libc.sethostname("sandbox")
@@ -257,12 +259,11 @@ def _init(
         # After the mounts: a Landlock domain may not mount. Before seccomp: opening the paths is ordinary work.
         landlock.restrict(_rules(plan), plan.landlock_abi)
         stage = "system calls"
-        for name, value in plan.rlimits.items():
-            kind = getattr(resource, "RLIMIT_" + name)
-            resource.setrlimit(kind, (value, value))
+        set_limits(plan.rlimits)
         # Its memory is not the program's to read, though the user is the same. The filter refuses this call.
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         watched = _filter_calls(handover)
+        set_last_limits(plan.rlimits)
         stage = "self-test"
         failures = selftest.run(plan, outside)
         outside.close()
@@ -277,7 +278,6 @@ def _init(
         child = os.fork()
         if child == 0:
             report.close()
-            os.close(scratch)
             # Init is not dumpable; the program is, so that it can read its own /proc and the meters can read it.
             libc.prctl(libc.PR_SET_DUMPABLE, 1)
             os.write(visible_w, b"!")
@@ -286,11 +286,29 @@ def _init(
     except (OSError, ValueError) as exc:
         report.send("failed", stage=stage, errno=getattr(exc, "errno", None), message=str(exc))
         os._exit(1)
-    report.send("ready", [scratch], watched=watched)
-    os.close(scratch)
+    report.send("ready", watched=watched)
     for fd in (*program_fds, log_fd, visible_r, visible_w, 0, 1, 2):
         os.close(fd)
     _reap(child, report)
+
+
+#: Set when no more descriptors have to be passed: against it the kernel holds all that the user has in flight, those of
+#: another sandbox as well (unix(7), ETOOMANYREFS), so that one could keep the next from starting.
+_LAST = ("NOFILE",)
+
+
+def set_limits(rlimits: Mapping[str, int]) -> None:
+    """All but the last ones, before the filter, which leaves some of them as they are for good."""
+    _set_limits({name: value for name, value in rlimits.items() if name not in _LAST})
+
+
+def set_last_limits(rlimits: Mapping[str, int]) -> None:
+    _set_limits({name: value for name, value in rlimits.items() if name in _LAST})
+
+
+def _set_limits(rlimits: Mapping[str, int]) -> None:
+    for name, value in rlimits.items():
+        resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
 
 
 def _filter_calls(handover: Handover) -> bool:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ipysandbox import reach
 from ipysandbox.errors import StartError
-from ipysandbox.policy import Effective, compile_patterns
+from ipysandbox.policy import Effective, Matcher, compile_patterns
+from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 
 from .plan import Bind, Overlay
 
@@ -97,7 +98,7 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
     for path in effective.write:
         binds.append(Bind(str(path), writable=True, from_policy=True))
         # A writable folder is shown itself, not through an overlay: cover what it holds of hidden or protected names.
-        found = (f"{path}/{name}" for name in (*find_hidden(path, hidden), *find_hidden(path, protected)))
+        found = (f"{path}/{name}" for name in (*find_hidden(path, hidden), *find_protected(path, protected)))
         # A link can't be covered, and need not be: what it points to is not there.
         covered += [name for name in found if not os.path.islink(name)]
     for overlay in overlays:
@@ -178,14 +179,20 @@ def _texts(inside_id: int) -> dict[str, str]:
     }
 
 
-def find_hidden(top: Path, patterns: object, *, mounts_shown: Sequence[Path] | None = None) -> list[str]:
+def find_protected(top: Path, patterns: Matcher) -> list[str]:
+    """As ``find_hidden``, and what git obeys in folders that are repositories by themselves."""
+    return find_hidden(top, patterns, repositories=True)
+
+
+def find_hidden(
+    top: Path, patterns: Matcher, *, mounts_shown: Sequence[Path] | None = None, repositories: bool = False
+) -> list[str]:
     """Relative paths below ``top`` that the patterns match, outermost only.
 
     ``mounts_shown``: below which folders what is mounted inside ``top`` is shown too (None: everywhere). An overlay
     doesn't show it, so that need not answer. Raises StartError when the folder can't be searched to its end: an unseen
     name would not be hidden.
     """
-    matcher = patterns
     found: list[str] = []
     deadline = time.monotonic() + _HIDE_SECONDS
     skip = {str(p) for p in interpreter_places()}
@@ -203,10 +210,13 @@ def find_hidden(top: Path, patterns: object, *, mounts_shown: Sequence[Path] | N
             continue  # what this user may not list, the sandbox may not either
         except FileNotFoundError:
             continue
+        obeyed: frozenset[str] = frozenset()
+        if repositories and in_repository({row.name for row in listing}.__contains__):
+            obeyed = REPOSITORY_OBEYED
         for row in listing:
             entries += 1
             relative = prefix + row.name
-            if matcher.match(row.name, relative):  # type: ignore[attr-defined]
+            if row.name in obeyed or patterns.match(row.name, relative):
                 found.append(relative)
             elif row.is_dir(follow_symlinks=False) and not _skips(relative, skip, top):
                 stack.append(relative + "/")

@@ -6,6 +6,7 @@ earlier one has hidden. Sources that lie in a folder only the host's root may en
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -34,6 +35,9 @@ PROC_EMPTY = (
 )
 _PROC_HIDDEN = ("acpi", "asound", "scsi", "driver")
 _PROC_READONLY = ("sys", "bus", "fs", "irq")
+#: What the kernel counts for the user, in all of that user's namespaces together, and lets each namespace have less of
+#: (Documentation/admin-guide/sysctl/user.rst). The user has 128 instances by default.
+_SHARES = {"max_inotify_instances": 16, "max_inotify_watches": 4096}
 
 
 def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
@@ -245,6 +249,9 @@ def _proc(*, cards: bool) -> None:
     where = _STAGE + "/proc"
     os.makedirs(where, exist_ok=True)
     libc.mount("proc", where, "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
+    for name, most in _SHARES.items():
+        with contextlib.suppress(FileNotFoundError):  # a kernel without inotify
+            _write(f"{where}/sys/user/{name}", str(most))
     for name in _PROC_READONLY:
         path = f"{where}/{name}"
         if os.path.exists(path):
@@ -263,6 +270,11 @@ def _proc(*, cards: bool) -> None:
             )
     if driver >= 0:
         _show_driver(driver, f"{where}/driver")
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def _show_driver(tree: int, where: str) -> None:

@@ -120,10 +120,11 @@ SEEN = frozenset(("connect",))
 
 # What is different where no namespaces are (``confined``). Names in these tables are also in those above, whose answer
 # they replace.
-#: Refused there, because no mount and no namespace bounds what the call reaches. inotify tells names of files anywhere.
+#: Refused there, because no mount and no namespace bounds what the call reaches. inotify tells names of files anywhere,
+#: and its instances are the user's, of whom there are few (inotify(7), max_user_instances).
 CONFINED_REFUSED = frozenset(
     """
-    bind connect inotify_add_watch listen process_mrelease semctl semget semop semtimedop
+    bind connect inotify_add_watch inotify_init inotify_init1 listen process_mrelease semctl semget semop semtimedop
     """.split()
 )
 #: Answered as by a file system without attributes: by path they would be read and set anywhere.

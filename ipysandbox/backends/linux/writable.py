@@ -6,11 +6,14 @@ by walking it when that moved.
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 
 from .walk import MOST_DEPTH, allow, walk
 
@@ -82,7 +85,15 @@ class WritableFolder:
         if kind == stat.S_IFLNK and _leads_out(relative, folder):
             return True
         plain = kind in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
-        return not plain or self._protected(relative) or (kind == stat.S_IFREG and bool(info.st_mode & 0o6000))
+        set_id = kind == stat.S_IFREG and bool(info.st_mode & 0o6000)
+        return not plain or set_id or self._acts(relative, folder)
+
+    def _acts(self, relative: str, folder: int) -> bool:
+        """Whether programs act on this name, by itself or for what lies beside it."""
+        if self._protected(relative):
+            return True
+        name = relative.rsplit("/", 1)[-1]
+        return name in REPOSITORY_OBEYED and in_repository(functools.partial(_has, folder))
 
     def sweep(self) -> list[str]:
         """Disarm what was left and should not have been; what was there before stays as it is.
@@ -127,7 +138,7 @@ class WritableFolder:
         if kind == stat.S_IFLNK and _leads_out(relative, folder):
             os.unlink(name, dir_fd=folder)
             return f"{relative} removed (a link out of this folder)"
-        if not self._protected(relative):
+        if not self._acts(relative, folder):
             fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             try:
                 os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(os.fstat(fd).st_mode) & 0o1777)
@@ -150,6 +161,14 @@ class WritableFolder:
                 except FileNotFoundError:
                     return candidate
         raise FileExistsError(17, "no free name left")
+
+
+def _has(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _leads_out(relative: str, folder: int) -> bool:
