@@ -28,6 +28,7 @@ def status_text(state: Mapping[str, Any]) -> str:
         ("time", "", f"{format_duration(limits['wall'])} a cell", ""),
     ]
     held_by = [(name, "held by " + " + ".join(layers)) for name, layers in state["guarantees"].items()]
+    held_by += [(name, "weaker: " + text) for name, text in state["weaker"].items()]
     title = f"{one_line(state['name'])}: {doing} ({state['backend']}), project {one_line(state['project'])}"
     return "\n".join([title, _indented(table(rows)), *([_indented(table(held_by))] if held_by else [])])
 

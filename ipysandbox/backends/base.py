@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ipysandbox.policy import Effective
 
@@ -58,6 +59,8 @@ class Instance(ABC):
     endpoints: Endpoints
     #: Names of the layers that hold each guarantee, for people.
     guarantees: Mapping[str, tuple[str, ...]]
+    #: Those that are held in a weaker form than elsewhere, with what is weaker, for people.
+    weaker: Mapping[str, str] = MappingProxyType({})
     #: Limits that the kernel holds to the byte or the task, by name: they need no watching.
     bounded: frozenset[str] = frozenset()
     #: Host process whose end is the end of everything inside.

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_TEXT = 200
+MAX_SENTENCE = 1000
 MAX_SANDBOXES = 100
 MAX_ENTRIES = 32
 # The largest integer that a JavaScript number holds exactly.
@@ -65,6 +66,7 @@ def sandbox(value: object) -> dict[str, Any] | None:
         "usage": numbers(value.get("usage"), USAGE),
         "limits": numbers(value.get("limits"), LIMITS),
         "guarantees": _guarantees(value.get("guarantees")),
+        "weaker": _texts(value.get("weaker")),
     }
 
 
@@ -88,3 +90,9 @@ def _guarantees(value: object) -> dict[str, list[str]]:
         for name, layers in list(value.items())[:MAX_ENTRIES]
         if isinstance(layers, list)
     }
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        return {}
+    return {text(name): text(said, MAX_SENTENCE) for name, said in list(value.items())[:MAX_ENTRIES]}

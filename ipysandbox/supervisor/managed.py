@@ -308,5 +308,6 @@ class Managed:
             },
             "limits": {k: v for k, v in asdict(self.limits).items() if k != "gpu"},
             "guarantees": {k: list(v) for k, v in self.instance.guarantees.items()} if self.instance else {},
+            "weaker": dict(self.instance.weaker) if self.instance else {},
             "last": self.cells.last,
         }

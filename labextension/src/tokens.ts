@@ -23,6 +23,8 @@ export interface Sandbox {
   limits: Partial<Record<Quantity | 'wall', number>>;
   /** Each guarantee with the layers that hold it. */
   guarantees: Record<string, string[]>;
+  /** Those of them that this machine holds in a weaker form, with what is weaker. */
+  weaker: Record<string, string>;
 }
 
 export interface Snapshot {

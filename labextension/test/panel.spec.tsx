@@ -106,6 +106,17 @@ it('shows where, what, for how long and how near to each limit', async () => {
   expect(text).toContain('network namespace, landlock, seccomp');
 });
 
+it('says which guarantees are weaker on this machine, and how', async () => {
+  const weaker = { network: 'no loopback', unheard: 'of' };
+  await draw({ sandboxes: [sandbox({ weaker })], problems: [] });
+  expect(host.querySelector('summary')?.textContent).toBe(
+    '2 guarantees held, 1 of them in a weaker form'
+  );
+  const network = host.querySelector('dd');
+  expect(network?.textContent).toContain('Weaker here: no loopback');
+  expect(host.textContent).not.toContain('unheard');
+});
+
 it('draws no meter for what was not measured', async () => {
   await draw({ sandboxes: [sandbox({ usage: { memory: 10 } })], problems: [] });
   expect(host.querySelectorAll('[role=meter]')).toHaveLength(1);
@@ -119,7 +130,8 @@ it('draws what a sandbox says as text, never as markup', async () => {
         name: hostile,
         notebook: hostile,
         backend: hostile,
-        guarantees: { [hostile]: [hostile] }
+        guarantees: { [hostile]: [hostile] },
+        weaker: { [hostile]: hostile }
       })
     ],
     problems: [hostile]

@@ -19,6 +19,7 @@ export function sandbox(changes: Partial<Sandbox> = {}): Sandbox {
       output: 32 << 20
     },
     guarantees: { network: ['network namespace', 'landlock', 'seccomp'], memory: ['cgroup'] },
+    weaker: {},
     ...changes
   };
 }

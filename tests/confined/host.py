@@ -23,7 +23,8 @@ def _start(name: str, **options: Any) -> dict[str, Any]:
     except SandboxError as exc:
         return {"refused": str(exc)}
     _boxes[name] = box
-    return {"pid": box.status()["pid"], "supervisor": _supervisor()}
+    state = box.status()
+    return {"pid": state["pid"], "supervisor": _supervisor(), "weaker": state["weaker"]}
 
 
 def _supervisor() -> int:

@@ -46,6 +46,7 @@ class Box:
         #: Of the monitor, which is the sandbox's root.
         self.pid: int = started["pid"]
         self.supervisor: int = started["supervisor"]
+        self.weaker: dict[str, str] = started["weaker"]
 
     def run(self, code: str, **options: Any) -> dict[str, Any]:
         return self.host.ask("run", name=self.name, code=code, **options)

@@ -90,6 +90,11 @@ def test_libraries_work(box: Box, library: str) -> None:
     assert (result["status"], result["stdout"].rstrip(), result["stderr"]) == ("ok", printed, "")
 
 
+def test_it_says_itself_what_is_weaker(box: Box) -> None:
+    assert {"files.write", "network"} <= set(box.weaker)
+    assert "read-only" in box.weaker["files.write"]
+
+
 def test_a_figure_comes_out(box: Box) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         pytest.skip("matplotlib is not installed here")

@@ -17,6 +17,7 @@ BOX = {
     "usage": {"cpu": 1.2, "memory": 1000, "memory_peak": 2000, "processes": 2, "disk": 0, "files": 1, "output": 5},
     "limits": {"cpu": 300.0, "wall": 600.0, "memory": 4 << 30, "disk": 1 << 30, "processes": 256, "output": 32 << 20},
     "guarantees": {"network": ["network namespace", "landlock"]},
+    "weaker": {"network": "no loopback"},
 }
 
 
@@ -91,6 +92,7 @@ async def test_hostile_values_arrive_bounded_or_not_at_all(jp_fetch, runtime_roo
                 "usage": {"cpu": float("inf"), "memory": -5, "processes": 10**400, "disk": True, "evil": 1},
                 "limits": "none",
                 "guarantees": {f"g{n}": ["l" * 999] * 99 for n in range(99)},
+                "weaker": {**{f"g{n}": "x" * 9999 for n in range(99)}, "g0": ["no text"]},
                 "extra": "x" * 1_000_000,
             },
             "not a sandbox",
@@ -111,4 +113,7 @@ async def test_hostile_values_arrive_bounded_or_not_at_all(jp_fetch, runtime_roo
     assert box["usage"] == {"memory": 0.0, "processes": 2.0**53}
     assert box["limits"] == {}
     assert len(box["guarantees"]) <= 32
+    assert len(box["weaker"]) <= 32
+    assert box["weaker"]["g0"] == ""
+    assert len(box["weaker"]["g1"]) == 1000
     assert "extra" not in box

@@ -108,6 +108,7 @@ class LinuxBackend(Backend):
                 instance.on_exit(lambda _status: self._groups.drop(group))
             else:
                 instance.guarantees = self._choose().layers
+            instance.weaker = self.choice.weaker
             await _send_plan(ours, {"tier": self.choice.tier, "plan": plan.to_json(), "program": program})
             theirs.close()
             os.close(log_w)

@@ -40,6 +40,12 @@ class Choice:
     gaps: tuple[Gap, ...]
     notes: tuple[Note, ...] = ()
 
+    @property
+    def weaker(self) -> Mapping[str, str]:
+        """What is weaker, by guarantee."""
+        names = dict.fromkeys(note.guarantee for note in self.notes)
+        return {name: "; ".join(note.text for note in self.notes if note.guarantee == name) for name in names}
+
 
 def choose(machine: Machine) -> Choice:
     """Layers by guarantee, or the gaps that forbid a start. No guarantee is optional."""

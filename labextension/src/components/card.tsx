@@ -41,8 +41,9 @@ function meters(
 }
 
 export function Card({ sandbox, pending, trans, onAction }: CardProps): React.JSX.Element {
-  const { name, state, notebook, backend, cell, usage, limits, guarantees } = sandbox;
+  const { name, state, notebook, backend, cell, usage, limits, guarantees, weaker } = sandbox;
   const held = Object.entries(guarantees);
+  const less = held.filter(([guarantee]) => weaker[guarantee] !== undefined).length;
   const dead = state === 'dead';
   return (
     <li className="jp-ipysandbox-card" aria-label={trans.__('Sandbox %1', name)}>
@@ -79,12 +80,22 @@ export function Card({ sandbox, pending, trans, onAction }: CardProps): React.JS
       </div>
       {held.length > 0 && (
         <details className="jp-ipysandbox-guarantees">
-          <summary>{trans._n('%1 guarantee held', '%1 guarantees held', held.length)}</summary>
+          <summary>
+            {trans._n('%1 guarantee held', '%1 guarantees held', held.length)}
+            {less > 0 && trans.__(', %1 of them in a weaker form', less)}
+          </summary>
           <dl>
             {held.map(([guarantee, layers]) => (
               <React.Fragment key={guarantee}>
                 <dt>{guarantee}</dt>
-                <dd>{layers.join(', ')}</dd>
+                <dd>
+                  {layers.join(', ')}
+                  {weaker[guarantee] !== undefined && (
+                    <p className="jp-ipysandbox-weaker">
+                      {trans.__('Weaker here: %1', weaker[guarantee])}
+                    </p>
+                  )}
+                </dd>
               </React.Fragment>
             ))}
           </dl>
