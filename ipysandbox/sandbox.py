@@ -466,6 +466,8 @@ class _Connection:
         for sock in self._sockets.values():
             self._poller.register(sock, zmq.POLLIN)
         self._poller.register(self._supervisor, zmq.POLLIN)
+        #: Messages on iopub so far for the cell that runs.
+        self._heard = 0
         #: Also when the Sandbox is dropped without having been closed.
         self.close = weakref.finalize(self, _release, list(self._sockets.values()), self._context, self._supervisor)
         self._until_welcome()
@@ -525,6 +527,7 @@ class _Connection:
         reply: Message | None = None
         idle = False
         interrupts = 0
+        self._heard = 0
         while reply is None or not idle:
             try:
                 ready = dict(self._poller.poll(None if reply is None else _IDLE_MILLISECONDS))
@@ -534,7 +537,10 @@ class _Connection:
                 if self._sockets["iopub"] in ready:
                     idle |= self._output(request, collector, on_output)
                 elif self._sockets["stdin"] in ready and on_input is not None:
-                    self._answer_input(request, on_input)
+                    message = self._read("stdin")
+                    if message is not None and message.parent_id == request.id and message.type == "input_request":
+                        idle |= self._before_question(message, request, collector, on_output)
+                        self._answer_input(message, on_input)
                 elif self._sockets["shell"] in ready:
                     message = self._read("shell")
                     if message is not None and message.parent_id == request.id:
@@ -555,6 +561,7 @@ class _Connection:
         message = self._read("iopub")
         if message is None or message.parent_id != request.id:
             return False
+        self._heard += 1
         if message.type == "status":
             return message.content.get("execution_state") == "idle"
         if message.type == "execute_input":
@@ -564,10 +571,20 @@ class _Connection:
             on_output(message.type, message.content)
         return False
 
-    def _answer_input(self, request: Message, on_input: OnInput) -> None:
-        message = self._read("stdin")
-        if message is None or message.parent_id != request.id or message.type != "input_request":
-            return
+    def _before_question(
+        self, question: Message, request: Message, collector: OutputCollector, on_output: OnOutput | None
+    ) -> bool:
+        """Take what the relay published before it passed the question on, by another socket; as ``_output``."""
+        said = question.metadata.get("ipysandbox")
+        published = said.get("published") if isinstance(said, dict) else 0
+        idle = False
+        while isinstance(published, int) and self._heard < published:
+            if not self._sockets["iopub"].poll(_IDLE_MILLISECONDS):
+                break
+            idle |= self._output(request, collector, on_output)
+        return idle
+
+    def _answer_input(self, message: Message, on_input: OnInput) -> None:
         value = on_input(str(message.content.get("prompt", "")), bool(message.content.get("password")))
         reply = Message(new_header("input_reply", self._session), message.header, {}, {"value": value})
         self._sockets["stdin"].send_multipart(pack(reply, self.key))

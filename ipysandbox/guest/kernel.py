@@ -123,6 +123,7 @@ class SandboxKernel(IPythonKernel):
         """``input()``."""
         if not self._allow_stdin:
             raise StdinNotImplementedError(_NOBODY_ANSWERS)
+        self._after_what_was_printed()
         try:
             return super().raw_input(prompt)  # type: ignore[no-untyped-call]
         except EOFError:
@@ -132,7 +133,15 @@ class SandboxKernel(IPythonKernel):
         """``getpass.getpass()``."""
         if not self._allow_stdin:
             raise StdinNotImplementedError(_NOBODY_ANSWERS)
+        self._after_what_was_printed()
         return super().getpass(*arguments, **options)
+
+    def _after_what_was_printed(self) -> None:
+        """The question goes by another socket than the outputs: among those, this marks where it belongs."""
+        sys.stderr.flush()
+        sys.stdout.flush()
+        assert self.session is not None
+        self.session.send(self.iopub_socket, "ipysandbox_question", {}, parent=self.get_parent("shell"))  # type: ignore[no-untyped-call]
 
     async def ipysandbox_get_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """content: {"name": NAME} or {"output": EXECUTION COUNT}, and "limit" in bytes."""
@@ -160,7 +169,7 @@ class SandboxKernel(IPythonKernel):
         """content: {"name": NAME, "tree": …}; the buffers follow the message."""
         content = parent["content"]
         try:
-            self._namespace[content["name"]] = values.decode(content["tree"], parent["buffers"])
+            self._namespace[content["name"]] = values.decode(content["tree"], parent["buffers"], inward=True)
             reply: dict[str, Any] = {"status": "ok"}
         except Exception as exc:  # noqa: BLE001 - told to the caller, who sent the value
             reply = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc)}

@@ -10,31 +10,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .values_code import InwardDecoder, InwardEncoder
+from .values_media import ValueDecoder, ValueEncoder
 from .values_plain import MAX_BYTES, WORKS, Buffer, Untransferable
-from .values_tables import TableDecoder, TableEncoder
 
 __all__ = ["MAX_BYTES", "WORKS", "Buffer", "Untransferable", "decode", "encode"]
 
 _VERSION = 1
 
 
-def encode(obj: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list[Buffer]]:
+def encode(obj: object, *, limit: int = MAX_BYTES, inward: bool = False) -> tuple[dict[str, Any], list[Buffer]]:
     """``obj`` as a JSON-able tree and the buffers it refers to by index; large arrays are not copied.
+
+    ``inward``: into the sandbox, which may also get functions and classes.
 
     Raises Untransferable for a type that can't cross, for a container that holds itself, and above ``limit`` bytes.
     """
-    encoder = TableEncoder(limit)
+    encoder = (InwardEncoder if inward else ValueEncoder)(limit)
     return {"v": _VERSION, "value": encoder.node(obj)}, encoder.buffers
 
 
-def decode(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES) -> Any:
-    """The value that ``encode`` described; ``tree`` and ``buffers`` may be hostile.
+def decode(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES, inward: bool = False) -> Any:
+    """The value that ``encode`` described; ``tree`` and ``buffers`` may be hostile, unless ``inward``.
 
     Raises ValueError for anything ``encode`` would not have made, and before using more than about ``limit`` bytes.
     """
     if type(tree) is not dict or tree.get("v") != _VERSION or "value" not in tree:
         raise ValueError("not a value of this version of ipysandbox")
-    decoder = TableDecoder(buffers, limit)
+    decoder = (InwardDecoder if inward else ValueDecoder)(buffers, limit)
     try:
         return decoder.node(tree["value"])
     except ImportError as exc:

@@ -21,7 +21,8 @@ MAX_DEPTH = 96  # of nested containers; the JSON parsers on the way stop at a fe
 WORKS = (
     "None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range, datetime, date, time, "
     "timedelta, Decimal, Fraction, UUID, paths, numpy arrays and scalars without objects, pandas DataFrame, Series, "
-    "Index, Categorical, Timestamp, Timedelta (numbers, text, dates, categories), scipy CSR and CSC matrices"
+    "Index, Categorical, Timestamp, Timedelta (numbers, text, dates, categories), pyarrow and polars tables, "
+    "scipy CSR, CSC and COO matrices, Pillow images, matplotlib figures (as PNG)"
 )
 NODE_COST = 64  # bytes that a small Python object takes, roughly: what a node counts against the limit
 

@@ -35,7 +35,7 @@ _DTYPE = re.compile(
 _STAMP_UNIT = re.compile(r"s|ms|us|ns")
 _FREQ = re.compile(r"-?[0-9]{0,4}[A-Za-z]{1,4}(?:-[A-Z]{3})?", re.A)
 _NULLABLE = re.compile(r"U?Int(?:8|16|32|64)|Float(?:32|64)|boolean")
-_SPARSE = re.compile(r"cs[rc]_(?:matrix|array)")
+_SPARSE = re.compile(r"(?:cs[rc]|coo)_(?:matrix|array)")
 _MAX_DIMENSIONS = 32
 _MAX_NESTING = 8  # of dtypes in dtypes
 
@@ -53,6 +53,8 @@ class TableEncoder(PlainEncoder):
         if sparse is not None:
             for name in ("csr_matrix", "csc_matrix", "csr_array", "csc_array"):
                 self.makers[getattr(sparse, name)] = self._sparse
+            for name in ("coo_matrix", "coo_array"):
+                self.makers[getattr(sparse, name)] = self._coo
         if self.pd is not None:
             self._add_pandas(self.pd)
 
@@ -99,6 +101,12 @@ class TableEncoder(PlainEncoder):
 
     def _sparse(self, x: Any) -> Node:
         parts = {"d": self._array(x.data), "i": self._array(x.indices), "p": self._array(x.indptr)}
+        return {"t": "sparse", "k": type(x).__name__, "s": [int(n) for n in x.shape], **parts}
+
+    def _coo(self, x: Any) -> Node:
+        if x.ndim != 2:
+            raise self.refusal(x, hint=f" with {x.ndim} dimensions")
+        parts = {"d": self._array(x.data), "i": self._array(x.row), "p": self._array(x.col)}
         return {"t": "sparse", "k": type(x).__name__, "s": [int(n) for n in x.shape], **parts}
 
     # ---- pandas
@@ -291,7 +299,10 @@ class TableDecoder(PlainDecoder):
         shape = tuple(_shape(node["s"]))
         if len(shape) != 2:
             raise ValueError("a matrix without rows and columns")
-        matrix = getattr(importlib.import_module("scipy.sparse"), name)((data, indices, indptr), shape=shape)
+        make = getattr(importlib.import_module("scipy.sparse"), name)
+        if name.startswith("coo"):  # it looks at each index itself
+            return make((data, (indices, indptr)), shape=shape)
+        matrix = make((data, indices, indptr), shape=shape)
         # scipy's compiled code trusts its indices; only the full check looks at each of them.
         matrix.check_format(full_check=True)
         return matrix

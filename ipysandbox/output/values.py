@@ -14,7 +14,7 @@ def send(value: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list
     """What to send into the sandbox for ``value``; raises ValueRefused if it can't cross or is over ``limit`` bytes."""
     try:
         with trusted_imports():
-            return encode(value, limit=limit)
+            return encode(value, limit=limit, inward=True)
     except Untransferable as exc:
         raise ValueRefused(str(exc)) from None
 

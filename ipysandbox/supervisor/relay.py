@@ -8,6 +8,7 @@ Everything a client sees is rebuilt here from cleaned content.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -38,6 +39,8 @@ _OUTPUTS = frozenset("stream display_data update_display_data execute_result err
 _REMEMBERED = 500
 #: Bytes of a message that are cleaned without leaving the event loop: some milliseconds of hostile HTML.
 _CLEAN_HERE = 16 << 10
+#: Seconds that a question waits for the outputs before it, which come by another socket.
+_QUESTION_WAIT = 1.0
 
 Handler = Callable[[Message], Awaitable[None]]
 
@@ -59,6 +62,9 @@ class Relay:
         #: Requests not answered yet, and those that may still have outputs, by message id.
         self._waiting: dict[str, tuple[str, Message]] = {}
         self._known: OrderedDict[str, Message] = OrderedDict()
+        #: Messages on iopub for each request: a question says how many come before it.
+        self._published: dict[str, int] = {}
+        self._question_marked = asyncio.Event()
         #: Cells whose code has not been shown yet to the other clients.
         self._unshown: set[str] = set()
         self._welcome = asyncio.Event()
@@ -170,7 +176,7 @@ class Relay:
         if message.type == "execute_request" and not message.content.get("silent"):
             self._unshown.add(message.id)
         while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+            self._published.pop(self._known.popitem(last=False)[0], None)
         if channel not in self._back:
             return
         metadata = {k: v for k, v in message.metadata.items() if k != "ipysandbox"}
@@ -244,6 +250,8 @@ class Relay:
                     await self.publish(kind, content, request)
             elif kind == "execute_input":
                 await self._show_input(request, message)
+            elif kind == "ipysandbox_question":
+                self._question_marked.set()
             else:
                 self.dropped += 1
 
@@ -271,7 +279,11 @@ class Relay:
             content = await self.clean("input_request", message.content)
             if content is None:
                 continue
-            out = Message(new_header("input_request", self.session), request.header, {}, content, request.idents)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._question_marked.wait(), _QUESTION_WAIT)
+            self._question_marked.clear()
+            before = {"ipysandbox": {"published": self._published.get(request.id, 0)}}
+            out = Message(new_header("input_request", self.session), request.header, before, content, request.idents)
             await self._front["stdin"].send_multipart(pack(out, self.key))
 
     async def clean(self, kind: str, content: dict[str, Any], size: int = 0) -> dict[str, Any] | None:
@@ -369,9 +381,12 @@ class Relay:
         )
         await self._front[channel or where].send_multipart(pack(message, self.key))
         await self.publish("status", {"execution_state": "idle"}, request)
+        if request.id not in self._known:
+            self._published.pop(request.id, None)
 
     async def publish(self, kind: str, content: dict[str, Any], request: Message) -> None:
         message = Message(new_header(kind, self.session), request.header, {}, content, [kind.encode()])
+        self._published[request.id] = self._published.get(request.id, 0) + 1
         await self._front["iopub"].send_multipart(pack(message, self.key))
 
     def waiting(self) -> list[Message]:

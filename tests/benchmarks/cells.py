@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from kernels import Client, plain_kernel, relayed_kernel
 from measure import CannotDo, Group, Sample
 from peers import Peer
 
 from ipysandbox import Sandbox
+from ipysandbox.guest import values
 
 _PLAIN = "plain ipykernel"
+#: Of eight bytes each: 100 MB.
+_ITEMS = 12_500_000
 _PRINTS = {
     "print-large": ("10 MB in one print", "print('x' * 10_000_000)", 10_000_001),
     "print-lines": ("100,000 lines, 10 MB", "for _ in range(100_000):\n    print('x' * 99)", 10_000_000),
@@ -96,6 +100,14 @@ def groups(
         },
         trips,
     )
+    box.run(f"import numpy as np\nlarge = np.ones({_ITEMS})")
+    yield Group(
+        "value",
+        "An array of 100 MB out of a sandbox",
+        "numpy copy",
+        {"numpy copy": _copy, "encode and decode": _transfer, "Sandbox.get": partial(_get, box)},
+        rounds,
+    )
     for key, (title, code, size) in _PRINTS.items():
         cases = {
             _PLAIN: partial(_print, plain.run, code, size),
@@ -125,6 +137,30 @@ def _cell(run: Callable[[str], str], code: str, expected: str) -> float:
     seconds = time.perf_counter() - begin
     if text != expected:
         raise RuntimeError(f"{code!r} gave {text!r}")
+    return seconds
+
+
+def _copy() -> float:
+    array = np.ones(_ITEMS)
+    begin = time.perf_counter()
+    array.copy()
+    return time.perf_counter() - begin
+
+
+def _transfer() -> float:
+    array = np.ones(_ITEMS)
+    begin = time.perf_counter()
+    tree, buffers = values.encode(array)
+    values.decode(tree, buffers)
+    return time.perf_counter() - begin
+
+
+def _get(box: Sandbox) -> float:
+    begin = time.perf_counter()
+    array = box.get("large")
+    seconds = time.perf_counter() - begin
+    if array.shape != (_ITEMS,):
+        raise RuntimeError(f"an array of the shape {array.shape} came")
     return seconds
 
 

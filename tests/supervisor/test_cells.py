@@ -141,6 +141,18 @@ def test_input_fails_at_once_where_nobody_can_answer_and_works_where_somebody_do
     assert "hello Ada" in asked.stdout
 
 
+def test_a_question_comes_after_all_that_was_printed_before_it(box: Sandbox) -> None:
+    seen: list[str] = []
+
+    def answer(prompt: str, password: bool) -> str:
+        assert f"<{prompt}>" in "".join(seen)
+        return "yes"
+
+    code = "for n in range(50):\n    print(f'<{n}>')\n    input(str(n))"
+    asked = box.run(code, on_output=lambda _kind, content: seen.append(content.get("text", "")), on_input=answer)
+    assert asked.status == "ok"
+
+
 def test_restart_forgets_and_close_ends(box: Sandbox) -> None:
     box.run("x = 1")
     box.restart()

@@ -7,6 +7,7 @@ import datetime as dt
 import enum
 import functools
 import math
+import threading
 import time
 import tracemalloc
 
@@ -129,6 +130,21 @@ def test_value_above_the_limit_is_refused():
         decode(tree, buffers, limit=1000)
 
 
+def test_functions_and_classes_go_in_and_never_out():
+    tree, buffers = send({"f": lambda: 1, "class": Own, "partial": functools.partial(print, 1)})
+    inside = decode(tree, buffers, inward=True)
+    assert inside["f"]() == 1
+    assert [inside["class"].__name__, inside["partial"].args] == ["Own", (1,)]
+    with pytest.raises(ValueRefused, match="a kind that this version doesn't know"):
+        receive(tree, buffers)
+
+
+def test_a_function_that_holds_what_can_not_go_is_refused_by_name():
+    lock = threading.Lock()
+    with pytest.raises(ValueRefused, match=r"type function, which can't cross: .*lock"):
+        send(lambda: lock)
+
+
 def test_the_host_side_raises_the_packages_own_error():
     with pytest.raises(ValueRefused, match="can't cross"):
         send(Own())
@@ -224,6 +240,18 @@ HOSTILE = {
         np.array([10**9], "i8").tobytes(),
         np.array([0, 1], "i8").tobytes(),
     ),
+    "coordinates-outside": value(
+        {
+            "t": "sparse",
+            "k": "coo_array",
+            "s": [1, 1],
+            "d": array("<i8", [1], 0),
+            "i": array("<i8", [1], 1),
+            "p": array("<i8", [1], 1),
+        },
+        INT64,
+        np.array([10**9], "i8").tobytes(),
+    ),
     "sparse-class": value({"t": "sparse", "k": "__builtins__", "s": [1, 1]}),
     "levels-in-levels": value({"t": "index", "k": "multi", "l": [{"t": "index", "k": "multi"}], "c": [], "n": []}),
 }
@@ -254,7 +282,7 @@ def test_deep_nesting_is_refused_without_exhausting_the_stack():
 KINDS = [
     "surrogates int float complex bytes bytearray tuple set frozenset dict range datetime date time timedelta decimal",
     "fraction uuid path posixpath windowspath array npscalar sparse NaT NA timestamp pdelta categorical index series",
-    "frame nonsense",
+    "frame arrow image figure code nonsense",
 ]
 DTYPES = st.sampled_from(
     ["<i8", "<f8", "|b1", "<U1", "|S8", "<M8[ns]", "<M8", "<m8[us]", "|u1", "|V8", "|O", "<f16", ">c16", "", "i8"]

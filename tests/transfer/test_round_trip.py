@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-import time
 import uuid
 import zoneinfo
 from decimal import Decimal
@@ -240,7 +239,7 @@ def test_missing_values_of_pandas_stay_singletons():
     assert cross(pd.NA) is pd.NA
 
 
-@pytest.mark.parametrize("kind", ["csr_matrix", "csc_matrix", "csr_array", "csc_array"])
+@pytest.mark.parametrize("kind", ["csr_matrix", "csc_matrix", "csr_array", "csc_array", "coo_matrix", "coo_array"])
 def test_sparse_matrix_arrives(kind):
     matrix = getattr(scipy.sparse, kind)(np.eye(3)[[0, 2, 2]])
     got = cross(matrix)
@@ -254,21 +253,11 @@ def test_attributes_of_a_table_stay_behind():
     assert cross(frame).attrs == {}
 
 
-def test_a_large_array_is_not_copied_by_encode_and_once_by_decode():
+def test_a_large_array_is_not_copied_on_the_way_out_and_has_memory_of_its_own_after_it():
     array = np.ones(12_500_000)
     tree, buffers = encode(array)
     assert np.shares_memory(np.frombuffer(buffers[0], np.uint8), array)
-    copies = []
-    crossings = []
-    for _ in range(5):
-        start = time.perf_counter()
-        array.copy()
-        copies.append(time.perf_counter() - start)
-        start = time.perf_counter()
-        tree, buffers = encode(array)
-        decode(tree, buffers)
-        crossings.append(time.perf_counter() - start)
-    assert min(crossings) < 3 * min(copies)
+    assert not np.shares_memory(decode(tree, buffers), array)
 
 
 def test_floats_that_json_lacks_arrive():
