@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,11 @@ from ipysandbox import Sandbox
 hypothesis.settings.register_profile("anywhere", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "anywhere")
+
+# A shell starts what runs in its background with Ctrl-C ignored (POSIX, 2.11), and Python leaves it so: tests that press it
+# would press in vain, here and in the kernels they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
