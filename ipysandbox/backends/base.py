@@ -58,6 +58,8 @@ class Instance(ABC):
     endpoints: Endpoints
     #: Names of the layers that hold each guarantee, for people.
     guarantees: Mapping[str, tuple[str, ...]]
+    #: Whether what is written in the project goes to an overlay, and there is a loopback.
+    namespaces: bool = True
     #: Limits that the kernel holds to the byte or the task, by name: they need no watching.
     bounded: frozenset[str] = frozenset()
     #: Host process whose end is the end of everything inside.
