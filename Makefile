@@ -14,6 +14,13 @@ PANEL := ipysandbox/labextension/package.json
 PANEL_SOURCES := package.json yarn.lock $(shell find labextension -type f -not -path 'labextension/lib/*' -not -name '*.tsbuildinfo' -not -path 'labextension/test/*')
 SOURCES := pyproject.toml README.md LICENSE $(PANEL_SOURCES) $(shell find ipysandbox -type f -not -path 'ipysandbox/labextension/*' -not -path '*/__pycache__/*' -not -name _version.py)
 
+# What went wrong in a long log, which need not be at its end: yarn's errors (YN0001) and everybody's "…Error: …".
+define show_failure
+{ { grep -hE 'YN0001|[Ee]rror:|ERR!' $(1) || tail -n 20 $(1); } | awk '!seen[$$0]++' | tail -n 20; \
+  grep -qi certificate $(1) && echo 'A certificate was not accepted. Behind a proxy that has its own: export NODE_EXTRA_CA_CERTS=/path/to/its.pem'; \
+  echo '$(2) failed; all of its output is in $(1)'; } >&2
+endef
+
 .PHONY: help demo test test-python test-panel lab lint bench clean
 .DEFAULT_GOAL := help
 
@@ -74,7 +81,7 @@ dist/.built: $(SOURCES) $(VENV)/.made
 	@rm -rf dist
 	@if [ -e $(PANEL) ] && [ -n "$$(find $(PANEL_SOURCES) -newer $(PANEL))" ]; then rm -rf ipysandbox/labextension; fi
 	@$(PIP) wheel --no-deps --wheel-dir dist . >$(VENV)/build.log 2>&1 || { \
-	  tail -n 40 $(VENV)/build.log >&2; echo 'The build failed; all of its output is in $(VENV)/build.log' >&2; exit 1; }
+	  $(call show_failure,$(VENV)/build.log,The build); exit 1; }
 	@touch $@
 
 # A plain install, not an editable one: the code that is tested or guards a demo is a copy that nothing in this folder can change.
@@ -87,5 +94,6 @@ $(VENV)/.demo $(VENV)/.test $(VENV)/.lint: $(VENV)/.%: dist/.built
 $(VENV)/.panel: dist/.built
 	@echo 'Installing what tests the panel'
 	@$(PIP) install -qq "`echo dist/*.whl`[panel]"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" jlpm install --immutable >$(VENV)/panel.log 2>&1 || { cat $(VENV)/panel.log; exit 1; }
+	@PATH="$(CURDIR)/$(BIN):$$PATH" jlpm install --immutable >$(VENV)/panel.log 2>&1 || { \
+	  $(call show_failure,$(VENV)/panel.log,Installing it); exit 1; }
 	@touch $@

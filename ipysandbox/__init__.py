@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .errors import LimitExceeded as LimitExceeded
     from .errors import NotAvailable as NotAvailable
     from .errors import PolicyError as PolicyError
+    from .errors import SandboxClosed as SandboxClosed
     from .errors import SandboxDied as SandboxDied
     from .errors import SandboxError as SandboxError
     from .errors import SandboxInterrupted as SandboxInterrupted
@@ -39,6 +40,7 @@ _HOMES = {
             "LimitExceeded",
             "NotAvailable",
             "PolicyError",
+            "SandboxClosed",
             "SandboxDied",
             "SandboxError",
             "SandboxInterrupted",

@@ -19,7 +19,7 @@ from .display import one_line, without_colours
 
 #: No cell of a demonstration takes this long; seconds.
 _CELL_SECONDS = 120
-#: How a failure that `--allow-error` shows begins, and the word for it.
+#: The last line of a failure that `--allow-error` shows begins so, and the word for it.
 _OUTCOMES = {
     "LimitExceeded": "limit",
     "CheckRefused": "refused",
@@ -87,7 +87,7 @@ def _outcome(cell: Any) -> str:
             continue
         text = without_colours(output.text)
         for name, word in _OUTCOMES.items():
-            if text.startswith(f"{name}: "):
+            if re.search(f"^{name}: ", text, re.MULTILINE):
                 return f"✓ {word}"
         raised = _RAISED.findall(text)
         if raised:

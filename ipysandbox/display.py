@@ -43,14 +43,25 @@ def failure(result: RunResult, name: str) -> SandboxError | None:
     if result.status == "refused":
         return CheckRefused(evalue)
     if result.status == "limit":
-        return LimitExceeded(result.limit.text if result.limit else evalue, hint=kept)
+        text = result.limit.text if result.limit else evalue
+        return _with_place(LimitExceeded(text, hint=kept), result)
     if result.status == "interrupted":
-        interrupted = SandboxInterrupted("the cell was interrupted", hint=kept)
-        # Where it was, as for any interrupted cell; nothing when it had to be killed.
-        place = result.error.traceback if result.error and result.state_kept else ()
-        interrupted.traceback = (*place, *interrupted._render_traceback_()) if place else ()
-        return interrupted
+        return _with_place(SandboxInterrupted("the cell was interrupted", hint=kept), result)
     return _START_ERRORS.get(ename, SandboxDied)(evalue or "the sandbox ended by itself", hint=_lost(name))
+
+
+def where(result: RunResult) -> tuple[str, ...]:
+    """Where the code was when it was stopped, as for any interrupted cell; nothing when it had to be killed."""
+    error = result.error
+    if error is None or not result.state_kept or error.ename == "LimitExceeded":
+        return ()
+    return error.traceback
+
+
+def _with_place(error: SandboxError, result: RunResult) -> SandboxError:
+    place = where(result)
+    error.traceback = (*place, *error._render_traceback_()) if place else ()
+    return error
 
 
 def _lost(name: str) -> str:
@@ -68,7 +79,9 @@ def changes_line(changes: Sequence[Change], total: int) -> str:
         parts = [_counted(total - folders, "file"), _counted(folders, "folder")]
         what, differ = " and ".join(part for part in parts if part), "differs" if total == 1 else "differ"
     listed = _some([change.path for change in changes], total)
-    return f"{what} of the project {differ} in the sandbox (dropped at its end): {listed}"
+    # The folder that is kept unless a policy says otherwise: whoever writes there counts on it.
+    why = "; results/ is not in files.write" if any(change.path.startswith("results/") for change in changes) else ""
+    return f"{what} of the project {differ} in the sandbox (dropped at its end): {listed}{why}"
 
 
 def written_line(written: Sequence[str], total: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,17 @@ from .display import one_line, table
 from .policy.units import format_duration
 from .supervisor.limits import size
 
+#: Characters of a hash that are shown.
+_HASH = 12
+#: A setting's value is broken into lines of this width.
+_WIDTH = 100
 
-def status_text(state: Mapping[str, Any]) -> str:
-    """One sandbox for people: what it does, uses, and may use. ``state`` is the control API's."""
+
+def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
+    """One sandbox for people: what it does, uses, and may use; with its layers, what holds each guarantee.
+
+    ``state`` is the control API's.
+    """
     usage, limits = state["usage"], state["limits"]
     cell = state["cell"]
     doing = f"busy with cell {cell['number']} for {cell['elapsed']:.1f} s" if cell else str(state["state"])
@@ -27,8 +36,9 @@ def status_text(state: Mapping[str, Any]) -> str:
         ("cpu", f"{usage['cpu']:.1f} s", f"of {format_duration(limits['cpu'])} a cell", f"on {limits['cpus']:g} CPUs"),
         ("time", "", f"{format_duration(limits['wall'])} a cell", ""),
     ]
-    held_by = [(name, "held by " + " + ".join(layers)) for name, layers in state["guarantees"].items()]
-    held_by += [(name, "weaker: " + text) for name, text in state["weaker"].items()]
+    guarantees = state["guarantees"].items() if layers else ()
+    held_by = [(name, "held by " + " + ".join(by)) for name, by in guarantees]
+    held_by += [(name, "weaker: " + text) for name, text in (state["weaker"].items() if layers else ())]
     title = f"{one_line(state['name'])}: {doing} ({state['backend']}), project {one_line(state['project'])}"
     return "\n".join([title, _indented(table(rows)), *([_indented(table(held_by))] if held_by else [])])
 
@@ -39,23 +49,30 @@ def policy_text(policy: Mapping[str, Any]) -> str:
     for section, keys in policy["policy"].items():
         for key, value in keys.items() if isinstance(keys, Mapping) else [("", keys)]:
             dotted = f"{section}.{key}" if key else section
-            rows.append((dotted, policy["sources"].get(dotted, ""), _plain(value)))
+            first, *more = textwrap.wrap(_plain(value), _WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+            rows += [(dotted, policy["sources"].get(dotted, ""), first), *(("", "", line) for line in more)]
     environment = policy["environment"]
     facts = [
         ("project", policy["project"] + (" (too wide: nothing of it is read)" if policy["project_is_home"] else "")),
         ("reads", ", ".join(policy["read"]) or "nothing"),
         ("writes", ", ".join(policy["write"]) or "nothing"),
         ("variables passed", ", ".join(environment["passed"]) or "none"),
-        ("withheld as secret", ", ".join(environment["withheld"]) or "none"),
+        ("withheld, maybe secret", ", ".join(environment["withheld"]) or "none"),
     ]
     return "\n".join([table(facts), "", table(rows), *(f"! {one_line(notice, 1000)}" for notice in policy["notices"])])
 
 
 def record_text(record: Mapping[str, Any]) -> str:
     """One line of the audit trail for people; what came from a sandbox is escaped."""
-    details = " ".join(f"{key}={_plain(value)}" for key, value in (record.get("details") or {}).items())
+    details = " ".join(f"{key}={_short(key, value)}" for key, value in (record.get("details") or {}).items())
     severity = "" if record.get("severity") == "info" else f"{str(record.get('severity')).upper()} "
     return one_line(f"{record.get('time')} {record.get('sandbox') or '-'} {severity}{record['action']} {details}", 400)
+
+
+def _short(key: str, value: Any) -> str:
+    """A hash is told apart by its beginning; --json has the whole."""
+    text = _plain(value)
+    return text[:_HASH] if key in ("sha256", "policy") and len(text) == 64 else text
 
 
 def _plain(value: Any) -> str:

@@ -24,6 +24,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,17 @@ def _policy(chosen: Choice) -> dict[str, str]:
     weaker = refused(chosen, effective.policy.require)
     problem = f"require: {weaker.guarantee}: {weaker.reason}\n{weaker.remedy}" if weaker else ""
     return {"project": str(effective.project), "problem": problem}
+
+
+def without_cards(devices: Sequence[str]) -> str:
+    """Why this machine can't give a sandbox these graphics cards; empty if it can. Forks, as ``examine`` does."""
+    if platform.system() != "Linux":
+        return f"this version sandboxes on Linux only, not on {platform.system()}"
+    from .backends.linux import choice, gpu, machine
+
+    namespaces = choice.choose(machine.probe()).tier == "namespaces"
+    why = gpu.why_not(devices) if namespaces else gpu.needs_namespaces()
+    return why.message if why else ""
 
 
 def full() -> dict[str, Any]:

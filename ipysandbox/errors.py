@@ -64,6 +64,12 @@ class SandboxDied(SandboxError):
     kind = "died"
 
 
+class SandboxClosed(SandboxError):
+    """The sandbox was closed by its owner; ``start`` makes a new one."""
+
+    kind = "closed"
+
+
 class CheckRefused(SandboxError):
     """The check read the code and refused it before anything ran."""
 
@@ -95,6 +101,7 @@ _KINDS: dict[str, type[SandboxError]] = {
         NotAvailable,
         StartError,
         SandboxDied,
+        SandboxClosed,
         CheckRefused,
         LimitExceeded,
         SandboxInterrupted,

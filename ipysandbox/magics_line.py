@@ -41,7 +41,9 @@ def _status(magics: SandboxMagics, name: str | None) -> None:
     if not boxes:
         print("No sandbox runs yet: write %%sandbox on top of a cell.")
     for one in boxes:
-        print(status_text(one.box.status()))
+        print(status_text(one.box.status(), layers=len(boxes) == 1))
+    if len(boxes) > 1:
+        print("What holds each guarantee: %sandbox status NAME")
 
 
 def _restart(magics: SandboxMagics, name: str | None) -> None:
@@ -55,11 +57,14 @@ def _stop(magics: SandboxMagics, name: str | None) -> None:
     one = held(magics, name)
     one.box.close()
     del magics.held[one.box.name]
-    print(f"The sandbox '{one.box.name}' ended.")
+    print(f"The sandbox '{one.box.name}' ended; its next cell has no options but its own.")
 
 
 def _interrupt(magics: SandboxMagics, name: str | None) -> None:
     one = held(magics, name)
+    if one.box.status()["cell"] is None:
+        print(f"The sandbox '{one.box.name}' runs no cell: there is nothing to interrupt.")
+        return
     one.box.interrupt()
     print(f"Asked the sandbox '{one.box.name}' to interrupt its cell.")
 
@@ -82,6 +87,7 @@ def _diff(magics: SandboxMagics, name: str | None) -> None:
     changes = held(magics, name).box.diff()
     rows = [(change.kind, one_line(change.path), size(change.size) if change.size else "") for change in changes]
     print(table(rows) if rows else "No file of the project differs in the sandbox.")
+    print("Not listed: what it wrote elsewhere (~, /tmp, beside the project) is its own, and goes with it.")
 
 
 def _audit(magics: SandboxMagics, name: str | None) -> None:

@@ -94,7 +94,12 @@ def cell_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="which sandbox: variables stay in it between cells (default: main)",
     )
-    add("--policy", "-p", metavar="P", help="default, strict, network, or a policy file; kept for later cells")
+    add(
+        "--policy",
+        "-p",
+        metavar="P",
+        help="default, strict, network, or a policy file; kept for later cells until %%sandbox stop",
+    )
     add("--fresh", action="store_true", help="start a new sandbox first: earlier variables are gone")
     add("-i", "--input", type=_names, action="extend", default=[], metavar="A,B", help="variables to copy in before")
     add("-o", "--output", type=_names, action="extend", default=[], metavar="X,Y", help="variables to copy out after")
@@ -104,7 +109,7 @@ def cell_parser() -> argparse.ArgumentParser:
         "--memory",
         type=size,
         metavar="M",
-        help="most memory for the sandbox, such as 2GiB; kept for later cells",
+        help="most memory for the sandbox, such as 2GiB; kept for later cells until %%sandbox stop",
     )
     add("--backend", metavar="B", help="how to isolate: linux is what this version has")
     add("--allow-error", action="store_true", help="show what went wrong and go on, instead of raising it")
@@ -116,8 +121,8 @@ def line_parser(actions: Sequence[str], missing: Sequence[str] = ()) -> argparse
     parser = _parser(
         "Look after the sandboxes of this notebook.\n\n"
         "status      what runs, what it uses, its limits\n"
-        "restart     start it anew: variables are lost\n"
-        "stop        end it and everything inside\n"
+        "restart     start it anew with the same options: variables are lost\n"
+        "stop        end it and everything inside; its options are forgotten\n"
         "interrupt   as Ctrl-C would, from another thread\n"
         "policy      what it may do, and where each setting comes from\n"
         "check       what the check says about the last cell\n"

@@ -17,11 +17,11 @@ import zmq
 
 from . import hints
 from .backends.base import Change
-from .errors import NotAvailable, SandboxDied, SandboxError, ValueRefused
+from .errors import NotAvailable, PolicyError, SandboxClosed, SandboxDied, SandboxError, ValueRefused
 from .output import values as transfer
 from .output.text import clean_text
 from .outputs import OutputCollector
-from .policy import Policy
+from .policy import Policy, check_given
 from .supervisor.client import ControlClient
 from .supervisor.limits import LimitHit
 from .supervisor.spawn import Supervisor
@@ -72,8 +72,8 @@ class RunResult:
     ``interrupted`` or ``died``. ``outputs`` are nbformat output dicts. ``usage`` holds ``wall`` and ``cpu`` in seconds,
     ``memory_peak``, ``disk`` and ``output`` in bytes, ``processes_peak`` and ``files`` as counts. ``state_kept`` tells
     whether the sandbox's variables are still there. ``changes`` lists the project's files as they differ inside;
-    ``written`` names files in ``files.write`` that the sandbox has written since its start, and that stay. Of both the
-    first 200 are given, and ``…_total`` counts all.
+    ``written`` names files in ``files.write`` that were written, and that stay. Both tell how it is after this run, of
+    all that was done since the sandbox's start, by earlier runs too. The first 200 are given, ``…_total`` counts all.
     """
 
     status: str
@@ -114,7 +114,8 @@ class Sandbox:
     ``project``: the folder the code runs in (default: the current one). ``overrides``: single settings by dotted key,
     as ``{"limits.wall": "30s"}``. ``validate``: whether the check reads the code first.
 
-    Raises PolicyError or StartError at the start; then nothing was run.
+    Raises PolicyError for what makes no sense in itself; ``start``, ``with`` and the first run raise PolicyError or
+    StartError for what makes none here, and nothing was run. Once closed, all but ``start`` raises SandboxClosed.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Sandbox:
         notebook: str | None = None,
         backend: str = "linux",
     ) -> None:
+        check_given(policy, overrides or {})
         self.name = name or f"box-{next(_numbers)}"
         self._request = {
             "name": self.name,
@@ -143,6 +145,7 @@ class Sandbox:
         #: Set from the first start until close, also while what it names has died.
         self._supervisor: Supervisor | None = None
         self._connection: _Connection | None = None
+        self._closed = False
         #: One line each, from the policy: what was not granted, and how to grant it.
         self.notices: tuple[str, ...] = ()
 
@@ -168,7 +171,7 @@ class Sandbox:
             if self._connection is not None:
                 self._connection.close()
             self._connection = _Connection(info["endpoints"], info["key"].encode(), supervisor)
-        self._supervisor, self._started = supervisor, info["started"]
+        self._supervisor, self._started, self._closed = supervisor, info["started"], False
         self.notices = tuple(info["notices"])
         return bool(before != self._started)
 
@@ -176,9 +179,10 @@ class Sandbox:
 
     def close(self) -> None:
         """End it and everything inside. Safe to call twice, and from another thread than a running cell's."""
+        self._closed = True
         if self._supervisor is not None and self._supervisor.alive():
             with contextlib.suppress(SandboxError):  # it is gone already
-                self._control("DELETE", "")
+                self._supervisor.request("DELETE", f"/sandboxes/{self.name}")
         with self._turn:
             if self._connection is not None:
                 self._connection.close()
@@ -187,6 +191,7 @@ class Sandbox:
 
     def restart(self) -> None:
         """A new sandbox under the same name and policy; variables are lost."""
+        self._require_open()
         if self._supervisor is None:
             self.start()
         else:
@@ -199,6 +204,10 @@ class Sandbox:
     def kill(self) -> None:
         """End every process of the sandbox now; the next run starts a new one."""
         self._control("POST", "/kill")
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise SandboxClosed(f"the sandbox '{self.name}' is closed", hint="start() makes a new one.")
 
     # -- running
 
@@ -219,7 +228,8 @@ class Sandbox:
         ``timeout`` and ``cpu`` bound this run, in seconds or as ``"30s"``; the policy's limits hold otherwise.
         ``on_output(type, content)`` is called for each output as it arrives; ``on_input(prompt, is_password)``
         answers ``input()``, which fails in the sandbox without it. ``script``: what the code is to know of itself.
-        Does not raise for what the code does.
+        Does not raise for what the code does. Raises PolicyError for a ``timeout`` or ``cpu`` that is none or more than
+        an administrator allows, and SandboxClosed after ``close``; then nothing was run.
         """
         if not isinstance(code, str):
             raise TypeError(f"code must be a string, not {type(code).__name__}")
@@ -237,17 +247,19 @@ class Sandbox:
         want_value: bool,
         script: Script | None,
     ) -> RunResult:
+        overrides = {
+            f"limits.{key}": value if isinstance(value, str) else f"{value:g}s"
+            for key, value in (("wall", timeout), ("cpu", cpu))
+            if value is not None
+        }
+        check_given(None, overrides)
+        self._require_open()
         if self._connection is None or self._supervisor is None or not self._supervisor.alive():
             lost = self._supervisor is not None
             self.start()
             if lost:
                 self.notices += ("The sandbox supervisor had ended; a new sandbox was started, variables were lost.",)
         assert self._connection is not None
-        overrides = {
-            f"limits.{key}": value if isinstance(value, str) else f"{value:g}s"
-            for key, value in (("wall", timeout), ("cpu", cpu))
-            if value is not None
-        }
         collector = OutputCollector()
         metadata: dict[str, Any] = {"ipysandbox": {"overrides": overrides, "validate": validate}}
         if script is not None:
@@ -258,17 +270,21 @@ class Sandbox:
             self._connection.close()
             self._connection = None
             return _died(collector, str(exc))
-        return self._result(reply, collector, want_value)
+        return self._result(reply, code, collector, want_value)
 
-    def _result(self, reply: Message, collector: OutputCollector, want_value: bool) -> RunResult:
+    def _result(self, reply: Message, code: str, collector: OutputCollector, want_value: bool) -> RunResult:
         outcome = reply.metadata.get("ipysandbox") or {}
         content = reply.content
         error = None
         if content.get("status") != "ok":
             lines = tuple(str(line) for line in content.get("traceback") or ())
             error = RunError(str(content.get("ename")), str(content.get("evalue")), lines)
+        if outcome.get("status") == "refused" and error is not None and error.ename == PolicyError.__name__:
+            self.notices += tuple(outcome.get("notices", ()))  # for the next run: of this one nothing ran
+            raise PolicyError(error.evalue)
         limit = LimitHit(**outcome["limit"]) if outcome.get("limit") else None
-        notices = (*self.notices, *outcome.get("notices", ()), *self._hints(outcome.get("status"), error))
+        hint = self._hints(outcome.get("status"), error, code, collector)
+        notices = (*self.notices, *outcome.get("notices", ()), *hint)
         self.notices = ()
         count = collector.execution_count
         return RunResult(
@@ -290,14 +306,17 @@ class Sandbox:
             _value=self._value_later(count) if want_value and count is not None else _no_value,
         )
 
-    def _hints(self, status: object, error: RunError | None) -> tuple[str, ...]:
-        """What an error has to do with the sandbox, if anything: at most one line."""
-        if status != "error" or error is None or not hints.may_apply(error.ename, error.evalue):
-            return ()
+    def _hints(self, status: object, error: RunError | None, code: str, collector: OutputCollector) -> tuple[str, ...]:
+        """What an error, or what programs printed, has to do with the sandbox, if anything: at most one line."""
+        line = ""
         with contextlib.suppress(SandboxError):  # it is gone, and so is the question
-            line = hints.hint(error.ename, error.evalue, self.policy())
-            return (line,) if line else ()
-        return ()
+            if status == "error" and error is not None and hints.may_apply(error.ename, error.evalue):
+                namespaces = bool(self.status()["namespaces"])
+                line = hints.hint(error.ename, error.evalue, self.policy(), namespaces=namespaces)
+            elif hints.runs_programs(code):
+                printed = "".join((*collector.streams["stdout"], *collector.streams["stderr"]))
+                line = hints.output_hint(code, printed, self.policy())
+        return (line,) if line else ()
 
     def _value_later(self, count: int) -> Callable[[], Any]:
         """Fetch a small value now, since the sandbox may be closed when somebody asks; remember a refusal for then."""
@@ -347,6 +366,7 @@ class Sandbox:
         self, kind: str, content: dict[str, Any], buffers: list[Any] | None = None, seconds: float = _VALUE_SECONDS
     ) -> Message:
         with self._turn:
+            self._require_open()
             if self._connection is None:
                 self.start()
             assert self._connection is not None
@@ -388,6 +408,7 @@ class Sandbox:
         return dict(self._control("POST", "/check", {"code": code}))
 
     def _control(self, method: str, path: str, body: Any = None) -> Any:
+        self._require_open()
         if self._supervisor is None:
             self.start()
         assert self._supervisor is not None

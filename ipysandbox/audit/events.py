@@ -49,6 +49,12 @@ POLICY_NOTICE = "policy.notice"
 POLICY_TRUSTED = "policy.trusted"
 """The user approved the policy file of a project, or took that back. path, sha256, trusted."""
 
+FILES_SWEPT = "files.swept"
+"""What was left in a writable folder and is acted on by programs there was disarmed. removed [phrases]."""
+
+SUPERVISOR_FAILED = "supervisor.failed"
+"""Something of ours broke, and the sandbox was ended for it. error (the exception's class name), text."""
+
 ACTIONS = frozenset(
     {
         SANDBOX_START,
@@ -64,6 +70,8 @@ ACTIONS = frozenset(
         OUTPUT_DROPPED,
         POLICY_NOTICE,
         POLICY_TRUSTED,
+        FILES_SWEPT,
+        SUPERVISOR_FAILED,
     }
 )
 """The actions above. A part may record others, spelled the same way: lower-case words joined by dots and hyphens."""

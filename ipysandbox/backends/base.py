@@ -61,6 +61,8 @@ class Instance(ABC):
     guarantees: Mapping[str, tuple[str, ...]]
     #: Those that are held in a weaker form than elsewhere, with what is weaker, for people.
     weaker: Mapping[str, str] = MappingProxyType({})
+    #: Whether what is written in the project goes to an overlay, and there is a loopback.
+    namespaces: bool = True
     #: Limits that the kernel holds to the byte or the task, by name: they need no watching.
     bounded: frozenset[str] = frozenset()
     #: Host process whose end is the end of everything inside.

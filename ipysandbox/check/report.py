@@ -9,6 +9,8 @@ from typing import Any, Literal
 Severity = Literal["refuse", "note"]
 Verdict = Literal["ok", "refused"]
 
+#: Rules about text that is no Python, which nothing runs whether a policy allows it or not.
+UNREADABLE = frozenset({"syntax", "null-byte", "surrogate"})
 EXCERPT = 120  # characters of a source line that a report shows, around the column it talks about
 
 
@@ -64,15 +66,17 @@ class Report:
 
     def render(self, where: str = "cell") -> str:
         """All findings, then the verdict in one sentence."""
-        refusals = sum(finding.severity == "refuse" for finding in self.findings)
+        refusals = [finding for finding in self.findings if finding.severity == "refuse"]
         if not refusals:
             last = f"{visible(where)}: ok"
         else:
-            reasons = "1 reason" if refusals == 1 else f"{refusals} reasons"
-            last = (
-                f"{visible(where)}: refused for {reasons}; nothing was run. The check reads code and explains, the "
-                "sandbox is what holds: change the code, or allow a rule with code.allow in the policy."
-            )
+            reasons = "1 reason" if len(refusals) == 1 else f"{len(refusals)} reasons"
+            last = f"{visible(where)}: refused for {reasons}; nothing was run."
+            if any(finding.rule not in UNREADABLE for finding in refusals):
+                last += (
+                    " The check reads code and explains, the sandbox is what holds: change the code, or allow a rule "
+                    "with code.allow in the policy."
+                )
         return "\n".join([*(finding.render(where) for finding in self.findings), last])
 
     def __str__(self) -> str:

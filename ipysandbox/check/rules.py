@@ -154,7 +154,7 @@ def _text_rule(rule_id: str, severity: Severity, reason: str, hint: str) -> None
     RULES[rule_id] = Rule(rule_id, severity, reason, hint)
 
 
-_text_rule("syntax", "refuse", "is not valid Python", "Correct it and run the cell again.")
+_text_rule("syntax", "refuse", "is not valid Python", "Correct it and run it again.")
 _text_rule("size", "refuse", "is too large to be read", "Put data into a file and the code into several cells.")
 _text_rule("nesting", "refuse", "is nested too deeply for Python's parser", "Break the expression into several.")
 _text_rule("null-byte", "refuse", "holds a null byte, where some readers stop and others go on", "Remove it.")

@@ -7,10 +7,13 @@ import json
 import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
+from fnmatch import fnmatchcase
 from typing import Any
 
+from ipysandbox.arguments import meant
 from ipysandbox.audit import AuditError, iter_records
 from ipysandbox.audit import tail as newest
+from ipysandbox.audit.events import ACTIONS
 from ipysandbox.display_tables import record_text
 from ipysandbox.policy.units import BadValue, parse_duration
 
@@ -30,14 +33,27 @@ def _print(args: argparse.Namespace, read: Any) -> int:
     try:
         wanted["since"] = _moment(args.since) if args.since else None
         records: Iterable[dict[str, Any]] = read(wanted)
+        found = False
         for record in records:
+            found = True
             print(json.dumps(record) if args.json else record_text(record))
+        if not found:
+            _require_known(args.action)
     except (BadValue, AuditError, OSError) as exc:
         if isinstance(exc, BrokenPipeError):
             raise
         print(f"ipysandbox: {exc}", file=sys.stderr)
         return status.USAGE
     return status.OK
+
+
+def _require_known(action: str | None) -> None:
+    """Nothing found and misspelled must not look the same. Asked last: a log may hold actions of other versions."""
+    if action is None or any(fnmatchcase(known, action) for known in ACTIONS):
+        return
+    known = sorted(ACTIONS)
+    near = meant(action, known) or f" (there are {', '.join(known)})"
+    raise BadValue(f"--action: nothing is recorded as {action!r}{near}")
 
 
 def _moment(text: str) -> datetime:

@@ -62,8 +62,8 @@ def kill(args: argparse.Namespace) -> int:
     if len(found) > 1:
         return _no(f"{len(found)} sandboxes have that name: {', '.join(f'{c.id}/{n}' for c, n in found)}")
     [(client, name)] = found
-    client.request("POST", f"/sandboxes/{quote(name)}/kill")
-    print(f"Ended {client.id}/{name}; who uses it goes on in a new one.")
+    client.request("POST", f"/sandboxes/{quote(name)}/kill", {"by": "command"})
+    print(f"Ended {client.id}/{name}; a notebook's next cell starts a new one.")
     return status.OK
 
 

@@ -14,7 +14,10 @@ from ipysandbox.display_tables import policy_text
 from ipysandbox.errors import PolicyError
 from ipysandbox.policy import (
     NotGranted,
+    cards,
     check_approvable,
+    doubts,
+    in_one_line,
     lint,
     loosens,
     not_counted,
@@ -42,6 +45,7 @@ def lint_files(args: argparse.Namespace) -> int:
         return status.USAGE
     print("No problem found.")
     for path in files:
+        _tell_doubts(path)
         wishes = not_counted(path.absolute(), environ=os.environ)
         if wishes:
             print(f"{path} asks for more than you allow by default; this does not count before `{_trust(path)}`:")
@@ -63,6 +67,7 @@ def approve(args: argparse.Namespace) -> int:
         _list(wishes)
     else:
         print(f"{path} asks for nothing beyond what you allow by default.")
+    _tell_doubts(path)
     if not args.yes and not _agreed():
         print("Not approved; only what tightens is used.", file=sys.stderr)
         return status.USAGE
@@ -81,6 +86,20 @@ def _of_the_project() -> Path:
 def _list(wishes: tuple[NotGranted, ...]) -> None:
     for wish in wishes:
         print(f"  {one_line(str(wish), 1000)}")
+
+
+def _tell_doubts(path: Path) -> None:
+    """What may not be meant, or does not work on this machine: the policy may be for another one."""
+    for doubt in doubts(path, environ=os.environ):
+        print(f"Note: {one_line(in_one_line(doubt), 1000)}")
+    devices = cards(path)
+    if not devices:
+        return
+    from ipysandbox.doctor import without_cards
+
+    why = without_cards(devices)
+    if why:
+        print(f"Note: on this machine nothing would run with {one_line(str(path), 1000)}: {one_line(why, 1000)}")
 
 
 def _trust(path: Path) -> str:

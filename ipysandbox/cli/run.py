@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ipysandbox.check.report import Finding, Report
-from ipysandbox.display import changes_line, failure, one_line, without_colours, written_line
+from ipysandbox.display import changes_line, failure, one_line, where, without_colours, written_line
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
 from ipysandbox.policy import find_project
 from ipysandbox.sandbox import RunResult, Sandbox, Script
@@ -125,13 +125,15 @@ def _tell(result: RunResult, args: argparse.Namespace) -> int:
 
 
 def _say_error(result: RunResult, error: SandboxError, file: str) -> None:
-    # Where it was interrupted; but not that variables are kept, which are gone with this command.
-    place = result.error.traceback if result.status == "interrupted" and error.traceback and result.error else ()
-    if place or error.traceback:
-        text = "\n".join(place or error.traceback)
+    # Where it was stopped; but not that variables are kept, which are gone with this command.
+    trace = where(result) if result.status in ("interrupted", "limit") else error.traceback
+    if trace:
+        text = "\n".join(trace)
         coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
         print(text if coloured else without_colours(text), file=sys.stderr)
-    elif result.status == "refused" and result.findings:
+    if trace and result.status != "limit":
+        return
+    if result.status == "refused" and result.findings:
         report = Report("refused", tuple(Finding(**finding) for finding in result.findings))
         print(report.render(STDIN if file == "-" else file), file=sys.stderr)
     elif isinstance(error, (PolicyError, NotAvailable)):

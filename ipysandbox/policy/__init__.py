@@ -10,13 +10,13 @@ from ipysandbox.errors import PolicyError
 
 from . import approvals
 from .discovery import ADMIN_FILES, find_project, find_project_policy, home_folders, user_file
-from .linting import lint
+from .linting import cards, doubts, lint
 from .merge import NotGranted
 from .model import Effective, Policy
 from .patterns import Matcher, compile_patterns, is_hidden
 from .profiles import PROFILES
-from .resolution import loosens, require_usable, resolve
-from .schema import Problem, first_error, read_table
+from .resolution import check_given, loosens, require_usable, resolve
+from .schema import Problem, first_error, in_one_line, read_table
 from .source import read_required
 from .units import format_duration, format_size, parse_duration, parse_size
 
@@ -28,11 +28,15 @@ __all__ = [
     "Policy",
     "PolicyError",
     "Problem",
+    "cards",
     "check_approvable",
+    "check_given",
     "compile_patterns",
+    "doubts",
     "find_project",
     "format_duration",
     "format_size",
+    "in_one_line",
     "is_hidden",
     "is_trusted",
     "lint",

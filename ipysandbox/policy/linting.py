@@ -15,7 +15,7 @@ from .paths import Places
 from .patterns import compile_patterns
 from .profiles import DEFAULT
 from .schema import Problem, Wishes, read_table
-from .source import read_document
+from .source import read_document, read_required
 from .units import BadValue
 
 
@@ -36,8 +36,7 @@ def lint(path: Path | str, *, project: Path | None = None, environ: Mapping[str,
     if document is None:
         return [Problem("", "no [tool.ipysandbox] table", None, str(path))]
     wishes, problems = read_table(document.table, str(path), document)
-    folder = os.path.realpath(project or path.parent)
-    problems += _path_problems(wishes, Places(folder, home_folders(environ)))
+    problems += _path_problems(wishes, _places(path, project, environ))
     for name in wishes.values.get("environment.allow", ()):
         why = why_refused(name, environ.get(name, ""))
         if why is not None:
@@ -45,6 +44,28 @@ def lint(path: Path | str, *, project: Path | None = None, environ: Mapping[str,
                 wishes.problem("environment.allow", f"{name} is never passed to a sandbox: {why}", None, name)
             )
     return sorted(problems, key=lambda problem: problem.line or 0)
+
+
+def doubts(path: Path | str, *, project: Path | None = None, environ: Mapping[str, str] | None = None) -> list[Problem]:
+    """What a policy without problems may not have meant: folders to write to that are not there yet."""
+    path = Path(path)
+    document = read_required(path)
+    wishes, _ = read_table(document.table, str(path), document)
+    places = _places(path, project, os.environ if environ is None else environ)
+    entries = wishes.values.get("files.write", ())
+    found = [(entry, doubt) for entry in entries if (doubt := places.to_be_made(entry)) is not None]
+    return [wishes.problem("files.write", doubt.message, doubt.hint, entry) for entry, doubt in found]
+
+
+def cards(path: Path | str) -> tuple[str, ...]:
+    """The graphics cards that a policy without problems asks for, as it names them."""
+    document = read_required(Path(path))
+    wishes, _ = read_table(document.table, str(path), document)
+    return tuple(wishes.values.get("limits.gpu.devices", ()))
+
+
+def _places(path: Path, project: Path | None, environ: Mapping[str, str]) -> Places:
+    return Places(os.path.realpath(project or path.parent), home_folders(environ))
 
 
 def _path_problems(wishes: Wishes, places: Places) -> list[Problem]:

@@ -28,7 +28,8 @@ class NotGranted:
     def __str__(self) -> str:
         if isinstance(self.wanted, tuple):
             more = f" and {len(self.wanted) - 5} more" if len(self.wanted) > 5 else ""
-            return f"{self.key} + {', '.join(self.wanted[:5])}{more}"
+            kind = "card " if self.key == "limits.gpu.devices" else ""
+            return f"{self.key} + {', '.join(kind + entry for entry in self.wanted[:5])}{more}"
         return f"{self.key} {show(self.key, self.had)} → {show(self.key, self.wanted)}"
 
 

@@ -95,18 +95,29 @@ class Places:
         top = self.project if within(real, self.project) else next((h for h in self.homes if within(real, h)), "/")
         return os.path.relpath(real, top)
 
+    def to_be_made(self, written: str) -> BadValue | None:
+        """What to say of a folder for ``files.write`` that is not there yet: it may be meant, or a slip of the pen."""
+        place = self.locate(written)
+        if os.path.lexists(place):
+            return None
+        return BadValue(f"{quoted(written)} does not exist yet and will be made", self._near(place, written, "results"))
+
     def _look_alike(self, real: str, written: str) -> str:
-        folder, name = os.path.split(real)
         if any(c in written for c in "*?["):
             return "patterns mean nothing here: name files or folders"
+        return self._near(real, written) or f"paths are relative to the project, {self.project}"
+
+    def _near(self, real: str, written: str, *usual: str) -> str | None:
+        """A name beside this one, or a usual one, that was probably meant."""
+        folder, name = os.path.split(real)
         try:
             names = os.listdir(folder) if within(folder, self.project) else []
         except OSError:
             names = []
-        close = difflib.get_close_matches(name, names, n=1)
-        if close:
-            return f"did you mean {quoted(os.path.join(os.path.dirname(written), close[0]))}?"
-        return f"paths are relative to the project, {self.project}"
+        close = difflib.get_close_matches(name, [*usual, *names], n=1)
+        if not close or close[0] == name:
+            return None
+        return f"did you mean {quoted(os.path.join(os.path.dirname(written), close[0]))}?"
 
 
 def without_inner(paths: Iterable[Path]) -> tuple[Path, ...]:

@@ -71,6 +71,24 @@ def resolve(
     return _Resolution(cwd, environ, home).run(policy, overrides or {}, admin_files)
 
 
+def check_given(policy: str | Path | Mapping[str, Any] | Policy | None, overrides: Mapping[str, object]) -> None:
+    """PolicyError for what ``resolve`` would refuse in these arguments themselves, whatever files there are."""
+    problems = read_options(overrides, CELL)[1]
+    if isinstance(policy, Policy):
+        problems = read_object(policy, ARGUMENT)[1] + problems
+    elif isinstance(policy, Mapping):
+        problems = read_table(policy, ARGUMENT)[1] + problems
+    elif isinstance(policy, str):
+        _require_profile_or_path(policy)
+    first_error(problems)
+
+
+def _require_profile_or_path(given: str) -> None:
+    if given not in PROFILES and "/" not in given and not given.endswith(".toml"):
+        message, hint = unknown("policy", given, list(PROFILES))
+        raise PolicyError(message, hint=f"{hint} (a file is named by its path, as in ./mine.toml)")
+
+
 def loosens(path: Path, *, environ: Mapping[str, str], home: Path | None = None) -> tuple[str, tuple[NotGranted, ...]]:
     """The hash of a project's policy, and each thing in it that would loosen what the user allows.
 
@@ -186,9 +204,8 @@ class _Resolution:
             return "default", None
         if isinstance(given, str) and given in PROFILES:
             return given, None
-        if isinstance(given, str) and "/" not in given and not given.endswith(".toml"):
-            message, hint = unknown("policy", given, list(PROFILES))
-            raise PolicyError(message, hint=f"{hint} (a file is named by its path, as in ./mine.toml)")
+        if isinstance(given, str):
+            _require_profile_or_path(given)
         path = Path(locator(os.path.abspath(self.cwd), self.homes[0])(str(given)))
         reach.require([path])
         if not is_there(path):

@@ -308,7 +308,7 @@ class _Reader:
             else:
                 self._add(path, f"must be a table, not {type_name(value)}", f"write [{key}] and its keys below")
         elif field is None:
-            self._add(path, *_unknown_key(path))
+            self._add(path, *_unknown_key(path, self.document))
         else:
             self._value(path, field, value)
 
@@ -344,16 +344,17 @@ class _Reader:
         self.problems.append(_problem(self.document, self.label, path, message, hint))
 
 
-def _unknown_key(path: tuple[str, ...]) -> tuple[str, str]:
+def _unknown_key(path: tuple[str, ...], document: Document | None) -> tuple[str, str]:
     *tables, name = path
     section = ".".join(tables)
     siblings = [k for k in (*FIELDS, *TABLES) if k.rpartition(".")[0] == section]
     known = [k.rpartition(".")[2] for k in siblings]
-    meant = nearest(name, known)
-    if meant is None:
-        # The right name in the wrong table is the other common slip.
-        elsewhere = [k for k in FIELDS if k.rpartition(".")[2] == name]
-        meant = elsewhere[0] if elsewhere else None
+    # The right name in the wrong table is a common slip, and no near name of this table is meant then.
+    elsewhere = [k for k in FIELDS if k.rpartition(".")[2] == name]
+    if name in elsewhere:
+        top = f"directly below [{'.'.join(document.prefix)}]" if document and document.prefix else "above all tables"
+        return f"unknown key {quoted(name)}", f"{name} belongs at the top of the policy, {top}"
+    meant = elsewhere[0] if elsewhere else nearest(name, known)
     hint = f"did you mean {quoted(meant)}?" if meant else f"known here: {', '.join(known) or 'nothing'}"
     return f"unknown key {quoted(name)}", hint
 
@@ -363,7 +364,13 @@ def first_error(problems: Sequence[Problem]) -> None:
     if problems:
         error = problems[0].error()
         if len(problems) > 1:
-            others = [f"also: {str(problem).splitlines()[0]}" for problem in problems[1:6]]
+            others = [f"also: {in_one_line(problem)}" for problem in problems[1:6]]
             others += [f"and {len(problems) - 6} more"] if len(problems) > 6 else []
             error = dataclasses.replace(problems[0], hint="\n".join([problems[0].hint or "", *others]).strip()).error()
         raise error
+
+
+def in_one_line(problem: Problem) -> str:
+    """The problem and what to write instead, where there is room for one line."""
+    text = str(dataclasses.replace(problem, hint=None).error())
+    return f"{text} ({problem.hint})" if problem.hint else text

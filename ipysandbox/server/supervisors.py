@@ -66,7 +66,8 @@ class Supervisors:
         path = f"/sandboxes/{quote(sandbox, safe='')}/{action}"
 
         def ask() -> None:
-            ControlClient(folder).request("POST", path, timeout=ACTION_TIMEOUT)
+            body = {"by": "panel"} if action == "kill" else None
+            ControlClient(folder).request("POST", path, body, timeout=ACTION_TIMEOUT)
 
         try:
             await asyncio.get_running_loop().run_in_executor(self._actions, ask)

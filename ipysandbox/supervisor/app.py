@@ -240,7 +240,7 @@ class _Action(_Handler):
         if action == "interrupt":
             managed.interrupt()
         elif action == "kill":
-            await managed.kill()
+            await managed.kill(str(self.body().get("by") or ""))
         else:
             await managed.restart()
         self.send({"status": "ok"})

@@ -40,6 +40,8 @@ class Cell:
     output: int = 0
     hit: LimitHit | None = None
     interrupted: bool = False
+    #: Who ended the whole sandbox meanwhile, in words; empty if nobody did.
+    killed_by: str = ""
     reply: Message | None = None
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -188,7 +190,7 @@ class Cells:
         if alive:
             await self._box.look_at_changes(instance)
         elif self._box.instance is instance:
-            await self._box.end_instance(outcome.status)
+            await self._box.end_instance("killed" if cell.killed_by else outcome.status)
         if cell.hit is not None:
             self._box.trail.after(
                 events.LIMIT_HIT, severity="warning", number=cell.number, limit=cell.hit.name, value=cell.hit.value,
@@ -200,6 +202,10 @@ class Cells:
         """Word how the cell ended. ``content``: the kernel's reply, if there was one."""
         if cell.hit is not None:
             return _Outcome("limit", ("LimitExceeded", cell.hit.text))
+        if cell.killed_by and content is None:
+            return _Outcome(
+                "died", ("SandboxDied", f"the sandbox was ended by {cell.killed_by}; its variables are lost")
+            )
         if cell.interrupted and (content is None or content.get("status") != "ok"):
             return _Outcome("interrupted", ("KeyboardInterrupt", "interrupted"))
         if content is None:

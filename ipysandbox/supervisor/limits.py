@@ -9,6 +9,7 @@ from typing import Any
 
 from ipysandbox.backends.base import Usage
 from ipysandbox.policy.model import Limits
+from ipysandbox.policy.units import format_duration, format_size
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,6 @@ _ASKED = {
     "memory": "memory: the code asked for more than the {value} that the sandbox may hold",
     "disk": "disk space: the code asked for more than the {value} that the sandbox may write",
 }
-_EXAMPLES = {"wall": "20min", "cpu": "20min", "memory": "8GiB"}
 #: What code meets when the kernel refuses it more, by exception; the sandbox's word, used for wording only.
 _MEMORY = ("MemoryError", "_ArrayMemoryError")
 _ERRNO_LIMITS = {28: "disk", 27: "disk", 122: "disk", 24: "open_files", 11: "processes", 12: "memory"}
@@ -75,9 +75,17 @@ def hit(name: str, value: float, observed: float | None) -> LimitHit:
         value=_show(name, value), observed=_show(name, observed)
     )
     key = "disk" if name == "files" else name
-    option = f"{_OPTIONS[name]} {_EXAMPLES[name]} or " if name in _OPTIONS else ""
+    option = f"{_OPTIONS[name]} {_more(name, value, observed)} or " if name in _OPTIONS else ""
     where = f"{key} under [limits]" if name != "gpu" else "memory_fraction under [limits.gpu]"
     return LimitHit(name, value, observed, f"limit on {words}. To allow more: {option}{where} in the policy.")
+
+
+def _more(name: str, value: float, observed: float | None) -> str:
+    """The next limit worth a try: twice this one, until what was seen fits; written as in a policy."""
+    more = 2 * value
+    while more < (observed or 0):
+        more *= 2
+    return format_size(int(more)) if name == "memory" else format_duration(round(more, 3))
 
 
 #: Whoever makes a process is refused one too many; only where that fails, the sandbox is ended. It may make some more

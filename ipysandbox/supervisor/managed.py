@@ -40,6 +40,9 @@ _REPLY_WAIT = 5.0
 #: Changed files that a reply lists.
 _SHOWN_CHANGES = 200
 
+#: Who may end a sandbox, as the control API names them, in words.
+KILLERS = {"": "kill()", "command": "`ipysandbox kill`", "panel": "the panel's Kill"}
+
 Resolve = Callable[[Mapping[str, object]], Effective]
 
 
@@ -198,9 +201,10 @@ class Managed:
         await self.end_instance("restarted")
         await self.start()
 
-    async def kill(self) -> None:
-        if self.cell is not None:
-            self.cell.interrupted = True
+    async def kill(self, by: str = "") -> None:
+        """End the sandbox at once. ``by``: one of ``KILLERS``, unless somebody has interrupted the cell before."""
+        if self.cell is not None and not self.cell.interrupted:
+            self.cell.killed_by = KILLERS.get(by, KILLERS[""])
         if self.instance is not None:
             await self.instance.kill()
 
@@ -225,7 +229,7 @@ class Managed:
         self.notices.append(f"The supervisor failed ({type(exc).__name__}: {exc}) and ended the sandbox.")
         if self.instance is not None:
             in_background(self.instance.kill())
-        self.trail.after("supervisor.failed", severity="alert", error=type(exc).__name__, text=str(exc))
+        self.trail.after(events.SUPERVISOR_FAILED, severity="alert", error=type(exc).__name__, text=str(exc))
 
     # -- what the relay tells
 
@@ -258,7 +262,7 @@ class Managed:
         if removed:
             shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
             self.notices.append(f"Disarmed in writable folders: {shown}.")
-            self.trail.after("files.swept", severity="warning", removed=removed[:100])
+            self.trail.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])
 
     def recent_changes(self) -> tuple[list[Change], int]:
         """Some of those noted last, and how many there are; their paths are hostile text."""
@@ -293,6 +297,7 @@ class Managed:
             "name": self.name,
             "state": "dead" if not alive else "busy" if cell else "idle",
             "backend": self._backend.name,
+            "namespaces": self.instance is None or self.instance.namespaces,
             "pid": self.instance.pid if self.instance is not None else None,
             "notebook": self.notebook,
             "project": str(self.effective.project),

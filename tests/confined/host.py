@@ -49,6 +49,7 @@ def _run(name: str, code: str, **options: Any) -> dict[str, Any]:
         "usage": dict(result.usage),
         "outputs": [row["output_type"] for row in result.outputs],
         "state_kept": result.state_kept,
+        "notices": list(result.notices),
     }
 
 

@@ -136,3 +136,23 @@ stop.set(); print(made < 1000, tasks)
         assert box.out(code, timeout=100) == "done\n"
     finally:
         box.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (
+            "open('data/x.csv', 'a')",
+            "The project is read-only in this sandbox but for results: this machine gives it no",
+        ),
+        ("import os; os.mkdir('new')", "The project is read-only in this sandbox but for results"),
+        (
+            "import socket; socket.socket()",
+            "There is no network in the sandbox; without namespaces, no loopback either.",
+        ),
+        ("open('.env')", "its name is hidden by files.hide"),
+    ],
+)
+def test_what_only_this_kind_of_sandbox_refuses_is_told(box: Box, code: str, told: str) -> None:
+    [notice] = box.run(code)["notices"]
+    assert told in notice

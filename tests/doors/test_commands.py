@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,20 @@ def test_ps_lists_and_kill_ends_a_sandbox(cli: Cli, study: Path) -> None:
         assert any("new sandbox" in notice for notice in result.notices)
 
 
+def test_a_run_that_is_killed_says_by_whom(cli: Cli, study: Path) -> None:
+    code = "import time\nprint('running', flush=True)\ntime.sleep(600)"
+    command = [sys.executable, "-m", "ipysandbox", "run", "-"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=study, text=True, **pipes) as process:  # type: ignore[call-overload]
+        process.stdin.write(code)
+        process.stdin.close()
+        assert process.stdout.readline() == "running\n"
+        running = [state for state in json.loads(cli("ps", "--json").stdout) if state["host_pid"] == process.pid]
+        assert cli("kill", f"{running[0]['id']}/run").returncode == 0
+        assert "ended by `ipysandbox kill`" in process.stderr.read()
+        assert process.wait(60) == 5
+
+
 def test_kill_asks_which_where_two_have_the_name(cli: Cli, study: Path) -> None:
     done = cli("kill", "nobody")
     assert done.returncode == 2
@@ -60,6 +75,28 @@ def test_the_trail_can_be_read_and_filtered(cli: Cli, study: Path) -> None:
     assert any("cell.submitted" in line for line in lines)
     assert not any("sandbox.start" in line for line in lines)
     assert cli("audit", "query", "--since", "yesterday-ish").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [("network.refusd", "did you mean network.refused?"), ("nonsense.thing", "there are cell.result"), ("x*", "cell.")],
+)
+def test_an_action_that_is_never_recorded_is_a_usage_error(cli: Cli, action: str, told: str) -> None:
+    done = cli("audit", "tail", "--action", action)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_an_action_that_was_not_recorded_yet_is_none(cli: Cli) -> None:
+    done = cli("audit", "tail", "--action", "policy.tr*", "--sandbox", "nobody")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_records_are_shown_with_the_beginning_of_a_hash(cli: Cli) -> None:
+    cli("run", "-", stdin="1")
+    shown = cli("audit", "tail", "-n", "1", "--action", "cell.submitted").stdout
+    [record] = json.loads(f"[{cli('audit', 'tail', '-n', '1', '--action', 'cell.submitted', '--json').stdout}]")
+    assert f"sha256={record['details']['sha256'][:12]} " in shown
 
 
 def test_a_policy_is_approved_by_content(cli: Cli, tmp_path: Path) -> None:
@@ -105,6 +142,21 @@ def test_policy_commands_take_the_projects_file_by_default(cli: Cli, tmp_path: P
     assert cli("policy", "trust", "--yes", cwd=tmp_path / "src").returncode == 0
     assert cli("policy", "lint", cwd=tmp_path).stdout == "No problem found.\n"
     assert cli("policy", "untrust", cwd=tmp_path).returncode == 0
+
+
+def test_lint_and_trust_tell_what_may_not_be_meant_or_not_work_here(cli: Cli, tmp_path: Path) -> None:
+    """Neither is refused: a folder may be new, and a policy for another machine."""
+    (tmp_path / "ipysandbox.toml").write_text('[files]\nwrite = ["reslts"]\n[limits.gpu]\ndevices = ["99"]\n')
+    linted = cli("policy", "lint", cwd=tmp_path)
+    trusted = cli("policy", "trust", stdin="n\n", cwd=tmp_path)
+    assert (linted.returncode, trusted.returncode) == (0, 2)
+    for told in (linted.stdout, trusted.stdout):
+        assert 'ipysandbox.toml:2: files.write: "reslts" does not exist yet and will be made' in told
+        assert '(did you mean "results"?)' in told
+        assert "on this machine nothing would run" in told
+        assert "limits.gpu.devices + card 99" in told
+    assert trusted.stdout.index("nothing would run") < trusted.stdout.index("Approve this?")
+    assert cli("policy", "trust", "--yes", cwd=tmp_path).returncode == 0
 
 
 def test_lint_finds_everything_at_once(cli: Cli, tmp_path: Path) -> None:

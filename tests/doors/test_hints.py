@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ipysandbox import Sandbox
-from ipysandbox.hints import hint, may_apply
+from ipysandbox.hints import hint, may_apply, output_hint, runs_programs
 
 POLICY = {
     "project": "/home/me/study",
     "read": ["/home/me/study/src", "/data/shared"],
     "write": ["/home/me/study/results"],
     "hidden": [".env", "*.pem"],
-    "policy": {"network": {"allow": []}},
+    "policy": {"network": {"allow": []}, "files": {"workspace": "overlay"}},
 }
+READ_ONLY = {**POLICY, "policy": {"network": {"allow": []}, "files": {"workspace": "readonly"}}}
 
 
 @pytest.mark.parametrize(
@@ -89,3 +91,100 @@ def test_a_failed_cell_says_what_it_could_not_see(make_box: Callable[..., Sandbo
 )
 def test_a_cell_that_wants_the_network_is_told_that_there_is_none(box: Sandbox, code: str) -> None:
     assert box.run(code).notices == ("There is no network in the sandbox.",)
+
+
+@pytest.mark.parametrize(
+    ("ename", "evalue", "namespaces", "line"),
+    [
+        ("PermissionError", "[Errno 13] Permission denied: 'src/x.csv'", False, "but for results: this machine gives"),
+        (
+            "PermissionError",
+            "[Errno 1] Operation not permitted: 'src/x.csv'",
+            False,
+            "this machine gives it no namespaces",
+        ),
+        ("PermissionError", "[Errno 13] Permission denied: 'src/x.csv'", True, ""),
+        ("PermissionError", "[Errno 13] Permission denied: 'results/x.csv'", False, ""),
+        ("PermissionError", "[Errno 13] Permission denied: 'src/.env'", False, "its name is hidden by files.hide"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: 'src/typo'", False, ""),
+        ("OSError", "[Errno 30] Read-only file system: '/usr/x'", True, ""),
+        ("OSError", "[Errno 30] Read-only file system: 'src/x'", True, ""),
+    ],
+)
+def test_a_write_that_is_refused_is_told_why_the_project_is_read_only(
+    ename: str, evalue: str, namespaces: bool, line: str
+) -> None:
+    found = hint(ename, evalue, POLICY, namespaces=namespaces)
+    assert line in found
+    assert bool(found) == bool(line)
+
+
+def test_a_project_that_its_policy_makes_read_only_is_said_to_be() -> None:
+    found = hint("OSError", "[Errno 30] Read-only file system: 'src/x'", READ_ONLY)
+    assert found == "The project is read-only in this sandbox but for results: its policy says so (files.workspace)."
+
+
+def test_without_namespaces_an_address_has_the_line_too() -> None:
+    found = hint("OSError", "[Errno 97] Address family not supported by protocol", POLICY, namespaces=False)
+    assert found == "There is no network in the sandbox; without namespaces, no loopback either."
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "line"),
+    [
+        (["/p/data"], "helpers", "it is not in files.read."),
+        (["/p/data"], "helpers.inner", "it is not in files.read."),
+        (["/p/data", "/p/helpers.py"], "helpers", ""),
+        (["/p/data", "/p/helpers"], "helpers", ""),
+        (["/p"], "helpers", ""),
+    ],
+)
+def test_a_module_out_of_sight_is_told_as_a_file_is(read: list[str], name: str, line: str) -> None:
+    found = hint("ModuleNotFoundError", f"No module named '{name}'", {**POLICY, "project": "/p", "read": read})
+    assert found == (line and f"If helpers is a module of the project, the sandbox can't see it: {line}")
+
+
+INSTALL = "There is no network in the sandbox, and the environment is read-only: install packages outside it."
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "line"),
+    [
+        (
+            "%pip install x",
+            "[Errno -2] Name or service not known\nERROR: No matching distribution found for x",
+            INSTALL,
+        ),
+        ("!python -m pip install x", "ERROR: No matching distribution found for x", INSTALL),
+        (
+            "!curl http://example.org",
+            "curl: (6) Could not resolve host: example.org",
+            "There is no network in the sandbox.",
+        ),
+        ("!pip list", "No matching distribution found", ""),
+        ("!echo hello", "hello", ""),
+    ],
+)
+def test_a_program_that_wants_the_network_is_told_that_there_is_none(code: str, printed: str, line: str) -> None:
+    assert runs_programs(code)
+    assert output_hint(code, printed, POLICY) == line
+
+
+def test_code_made_to_be_slow_to_look_through_is_not() -> None:
+    code = "!" * 1_000_000 + "pip " * 200_000
+    began = time.perf_counter()
+    output_hint(code, "No matching distribution found", POLICY)
+    runs_programs("x" * 4_000_000)
+    assert time.perf_counter() - began < 5  # it is a fraction of a second; what is quadratic takes hours
+
+
+def test_pip_in_a_cell_is_told(box: Sandbox) -> None:
+    result = box.run("%pip install --retries 0 --disable-pip-version-check surely-no-such-package")
+    assert result.notices == (INSTALL,)
+
+
+def test_a_module_of_the_project_that_is_not_read_is_told(make_box: Callable[..., Sandbox]) -> None:
+    box = make_box(policy={"files": {"read": ["data"]}})
+    assert box.run("import helpers").notices == (
+        "If helpers is a module of the project, the sandbox can't see it: it is not in files.read.",
+    )

@@ -74,7 +74,7 @@ def test_the_exit_status_tells_what_happened(
     assert done.returncode == exit_status, done.stderr
     lines = done.stderr.strip().split("\n")
     assert last_line in lines[-1]
-    assert "Traceback (most recent call last)" not in done.stderr or exit_status == 1
+    assert "Traceback (most recent call last)" not in done.stderr or exit_status in (1, 4)
 
 
 def test_what_follows_the_file_is_the_scripts_own(cli: Cli, file: Callable[..., str], study: Path) -> None:
@@ -104,6 +104,11 @@ def test_errors_and_findings_name_the_file(cli: Cli, file: Callable[..., str], s
     assert f"File {study / path}:2, in f()" in cli("run", path).stderr
     assert "cell.py:2:1: refused [call.os-system]" in cli("run", file("import os\nos.system('ls')")).stderr
     assert "cell.py" in cli("run", "--no-validate", file("x = (")).stderr
+
+
+def test_no_rule_can_allow_what_is_not_python(cli: Cli, file: Callable[..., str]) -> None:
+    assert "code.allow" not in cli("run", file("x = (")).stderr
+    assert "code.allow" in cli("run", file("import os; os.system('ls')")).stderr
 
 
 def test_input_is_answered_from_standard_input(cli: Cli, file: Callable[..., str]) -> None:
@@ -191,6 +196,19 @@ def test_changes_are_told_at_the_end_unless_quiet(cli: Cli, file: Callable[..., 
     assert (study / "results" / "kept.txt").read_text() == "y"
     assert not (study / "elsewhere.txt").exists()
     assert cli("run", "--quiet", file(code)).stderr == ""
+
+
+def test_results_that_a_policy_does_not_keep_are_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ipysandbox.toml").write_text("[files]\nwrite = []\n")
+    done = cli("run", "-", stdin="import os\nos.mkdir('results')\nopen('results/q', 'w').write('1')", cwd=tmp_path)
+    assert "dropped at its end): results/, results/q; results/ is not in files.write" in done.stderr
+
+
+def test_a_limit_shows_the_line_it_was_met_at(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", "--timeout", "1", file("x = 1\nwhile True: pass"))
+    assert "cell.py, line 2" in done.stderr or "cell.py:2" in done.stderr
+    assert "limit on time" in done.stderr.splitlines()[-1]
+    assert "--timeout 2s" in done.stderr.splitlines()[-1]
 
 
 def test_what_stays_is_listed_however_it_was_written(cli: Cli, file: Callable[..., str], study: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ipysandbox.policy.names import DEFAULT_HIDE
+
 from .conftest import Notebook
 
 
@@ -19,6 +21,20 @@ def test_status_tells_use_and_limits(notebook: Notebook) -> None:
     assert "one: idle (linux)" in text
     assert "of 4.0 GiB" in text
     assert "network namespace" in text
+
+
+def test_status_of_several_names_no_layer_twice(notebook: Notebook) -> None:
+    for name in ("one", "two"):
+        notebook.run(f"%%sandbox {name}\n1").ok()
+    text = notebook.run("%sandbox").ok().stdout
+    assert "two: idle" in text
+    assert "held by" not in text
+    assert "%sandbox status NAME" in text
+
+
+def test_an_idle_sandbox_has_nothing_to_interrupt(notebook: Notebook) -> None:
+    notebook.run("%%sandbox one\n1").ok()
+    assert "runs no cell" in notebook.run("%sandbox interrupt one").ok().stdout
 
 
 def test_fresh_and_restart_forget_variables(notebook: Notebook) -> None:
@@ -44,6 +60,18 @@ def test_options_stay_until_others_are_given(notebook: Notebook) -> None:
     assert again.stdout == "1\n"
     assert again.notes == []
     assert "of 600.0 MiB" in notebook.run("%sandbox status kept").ok().stdout
+    for line in ("%sandbox restart kept", "%%sandbox kept --fresh\n1", "%%sandbox kept --policy default\n1"):
+        notebook.run(line).ok()
+        assert "of 600.0 MiB" in notebook.run("%sandbox status kept").ok().stdout, line
+
+
+def test_stop_forgets_the_options(notebook: Notebook) -> None:
+    notebook.run("%%sandbox stopped --policy strict --memory 600MiB\n1").ok()
+    assert "no options but its own" in notebook.run("%sandbox stop stopped").ok().stdout
+    notebook.run("%%sandbox stopped\n1").ok()
+    shown = notebook.run("%sandbox policy stopped").ok().stdout
+    assert "4GiB" in shown
+    assert "built-in default" in shown
 
 
 def test_another_policy_is_another_sandbox_and_is_told(notebook: Notebook) -> None:
@@ -92,8 +120,8 @@ def test_what_is_written_to_results_is_there_at_once(notebook: Notebook) -> None
 
 
 def test_policy_shows_where_each_setting_comes_from(notebook: Notebook) -> None:
-    notebook.run("%%sandbox kept\n1").ok()
-    text = notebook.run("%sandbox policy kept").ok().stdout
+    notebook.run("%%sandbox shown --policy strict --memory 600MiB\n1").ok()
+    text = notebook.run("%sandbox policy shown").ok().stdout
     assert "limits.memory" in text
     assert "cell option" in text
     assert "built-in strict" in text
@@ -191,3 +219,11 @@ def test_the_question_mark_shows_the_options(notebook: Notebook) -> None:
     text = reply["content"]["data"]["text/plain"]
     assert "%%sandbox [NAME] [options]" in text
     assert "--allow-error" in text
+
+
+def test_policy_shows_every_name_that_is_hidden(notebook: Notebook) -> None:
+    notebook.run("%%sandbox one\n1").ok()
+    shown = notebook.run("%sandbox policy one").ok().stdout
+    missing = [name for name in DEFAULT_HIDE if name not in shown]
+    assert missing == []
+    assert "…" not in shown

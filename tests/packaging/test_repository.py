@@ -40,3 +40,29 @@ def test_an_old_python_is_refused_with_the_way_out(tmp_path: Path) -> None:
     assert "needs Python 3.10 or newer" in result.stderr
     assert "Python 3.9.2" in result.stderr
     assert "make PYTHON=python3.12 demo" in result.stderr
+
+
+def test_a_failed_build_shows_the_lines_that_say_why(tmp_path: Path) -> None:
+    """The cause is in the middle of thousands of lines, and pip's own traceback at their end."""
+    log = [
+        *["a line"] * 500,
+        "  YN0001: │ RequestError: self-signed certificate in certificate chain",
+        *["  at pip"] * 500,
+    ]
+    (tmp_path / "log").write_text("\n".join(log) + "\n")
+    for name, text in {"bin/python": f"#!/bin/sh\ncat {tmp_path / 'log'}\nexit 1\n", ".made": ""}.items():
+        (tmp_path / "venv" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "venv" / name).write_text(text)
+    (tmp_path / "venv/bin/python").chmod(0o755)
+    # What is built with lies in a folder of its own, where nothing was built before; the rest of it is this one's.
+    for name in ("Makefile", "package.json", "pyproject.toml", "yarn.lock", "README.md", "LICENSE"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    for name in ("labextension", "ipysandbox"):
+        (tmp_path / name).mkdir()
+    command = ["make", "-C", str(tmp_path), f"VENV={tmp_path / 'venv'}", "dist/.built"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0
+    assert "self-signed certificate" in result.stderr
+    assert "NODE_EXTRA_CA_CERTS" in result.stderr
+    assert "venv/build.log" in result.stderr
+    assert "at pip" not in result.stderr

@@ -22,6 +22,14 @@ BAD: list[tuple[str, int, str, str]] = [
     ("memory = '1GiB'", 1, 'memory: unknown key "memory"', 'did you mean "limits.memory"?'),
     ("[limits]\nxyzzy = 1", 2, "unknown key", "known here: cpu, wall"),
     ("\"limits.memory\" = '1GiB'", 1, "unknown key", "without quotes"),
+    (
+        "[files]\nrequire = ['network']",
+        2,
+        'unknown key "require"',
+        "require belongs at the top of the policy, above all",
+    ),
+    ("[limits]\nbackend = 'linux'", 2, 'unknown key "backend"', "backend belongs at the top"),
+    ("[code]\nhide = ['x']", 2, 'unknown key "hide"', 'did you mean "files.hide"?'),
     ("limits.open-files = 10", 1, "unknown key", 'did you mean "open_files"?'),
     ("[limits]\ncpu = 300", 2, "limits.cpu: 300 has no unit", 'write "300s"'),
     ("[limits]\ncpu = '5m'", 2, 'unknown unit "m"', 'write "5min"'),
@@ -154,6 +162,47 @@ def test_further_problems_are_told_with_the_first(machine: Machine) -> None:
         machine.resolve()
     assert "also: " in str(caught.value.hint)
     assert "limits.wall" in str(caught.value.hint)
+    assert '(write "1s"' in str(caught.value.hint)  # each with what to write instead
+
+
+def test_a_key_below_a_table_of_pyproject_is_told_its_place(machine: Machine) -> None:
+    machine.write("pyproject.toml", "[tool.ipysandbox.files]\nrequire = ['network']\n")
+    with pytest.raises(PolicyError, match=r"directly below \[tool\.ipysandbox\]"):
+        machine.resolve()
+
+
+@pytest.mark.parametrize(
+    ("write", "doubts"),
+    [
+        ("reslts", ['"reslts" does not exist yet and will be made', 'did you mean "results"?']),
+        ("src/modle", ['"src/modle" does not exist yet', 'did you mean "src/model"?']),
+        ("results", ['"results" does not exist yet']),
+        ("src", []),
+    ],
+)
+def test_a_folder_that_will_be_made_is_told_with_what_may_be_meant(
+    machine: Machine, write: str, doubts: list[str]
+) -> None:
+    machine.write("src/model/x.py")
+    file = machine.project_policy(f"[files]\nwrite = ['{write}']\n")
+    assert policy.lint(file, environ=machine.environ) == []
+    found = "\n".join(str(doubt) for doubt in policy.doubts(file, environ=machine.environ))
+    assert all(text in found for text in doubts), found
+    assert bool(found) == bool(doubts)
+    assert ("did you mean" in found) == (len(doubts) == 2)
+    assert not found or f"{file}:2: files.write: " in found
+
+
+@pytest.mark.parametrize(
+    "given_policy",
+    ["strikt", {"limits": {"cpu": 1}}, {"nonsense": {}}, policy.Policy(limits=3)],  # type: ignore[arg-type]
+)
+def test_what_makes_no_sense_in_itself_is_told_without_a_look_at_any_file(given_policy: Any) -> None:
+    with pytest.raises(PolicyError):
+        policy.check_given(given_policy, {})
+    with pytest.raises(PolicyError, match="fortnight"):
+        policy.check_given(None, {"limits.wall": "1 fortnight"})
+    policy.check_given("./mine.toml", {"limits.wall": "1min"})
 
 
 def test_an_option_of_the_cell_is_checked_like_a_file(machine: Machine) -> None:

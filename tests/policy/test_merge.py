@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipysandbox.policy.merge import locator, meet, merge
+from ipysandbox.policy.merge import NotGranted, locator, meet, merge
 from ipysandbox.policy.model import Policy
 from ipysandbox.policy.schema import FIELDS
 
@@ -142,3 +142,7 @@ def test_a_refused_wish_reads_as_old_and_new() -> None:
         "files.read + /etc",
         "limits.wall 10min → 2h",
     ]
+
+
+def test_a_card_is_called_one() -> None:
+    assert str(NotGranted("limits.gpu.devices", (), ("0", "1"))) == "limits.gpu.devices + card 0, card 1"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ipysandbox import Sandbox, SandboxError, StartError, ValueRefused
+from ipysandbox import Sandbox, SandboxClosed, SandboxError, StartError, ValueRefused
 from ipysandbox.errors import NotAvailable, PolicyError
 from ipysandbox.supervisor.client import discover
 from ipysandbox.supervisor.spawn import Supervisor
@@ -160,6 +160,46 @@ def test_restart_forgets_and_close_ends(box: Sandbox) -> None:
     box.close()
     names = [row["name"] for _, state in discover() for row in state["sandboxes"]]
     assert box.name not in names
+
+
+def test_a_closed_sandbox_stays_closed_until_it_is_started(project: Path) -> None:
+    with Sandbox(project=project) as box:
+        box.run("x = 1")
+    box.close()
+    for use in (lambda: box.run("1"), lambda: box.get("x"), lambda: box.put("x", 1), box.status, box.restart):
+        with pytest.raises(SandboxClosed, match="is closed"):
+            use()
+    assert box.name not in [row["name"] for _, state in discover() for row in state["sandboxes"]]
+    with box:
+        assert box.run("2").value == 2
+
+
+def test_killed_while_it_runs_is_told_as_such(make_box: MakeBox) -> None:
+    box = make_box()
+
+    def end(kind: str, content: dict[str, Any]) -> None:
+        if "ready" in content.get("text", ""):
+            box.kill()
+
+    result = box.run("print('ready', flush=True)\nwhile True: pass", on_output=end)
+    assert (result.status, result.state_kept) == ("died", False)
+    assert result.error is not None
+    assert "ended by kill()" in result.error.evalue
+
+
+def test_a_policy_that_makes_no_sense_is_refused_before_anything_is_started(project: Path) -> None:
+    for policy in ("defualt", {"limits": {"memroy": "4GiB"}}):
+        with pytest.raises(PolicyError):
+            Sandbox(policy, project=project)  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="4 potatoes"):
+        Sandbox(project=project, overrides={"limits.memory": "4 potatoes"})
+
+
+def test_what_was_written_and_changed_is_told_of_the_whole_life(project: Path, box: Sandbox) -> None:
+    first = box.run("open('results/a', 'w').write('1'); open('b', 'w').write('1')")
+    second = box.run("1")
+    assert first.written == second.written == ("results/a",)
+    assert [change.path for change in second.changes] == ["b"]
 
 
 def test_a_new_policy_for_a_name_starts_a_new_sandbox_and_the_same_one_joins_it(make_box: MakeBox) -> None:

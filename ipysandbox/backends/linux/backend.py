@@ -184,10 +184,7 @@ class LinuxBackend(Backend):
         if not wanted.devices:
             return None
         if self.choice.tier != "namespaces":
-            raise StartError(
-                "limits.gpu.devices: a graphics card can be given only to a sandbox with namespaces",
-                hint="`ipysandbox doctor` says what would bring them here; or take gpu out of the policy.",
-            )
+            raise gpu.needs_namespaces()
         return await gpu.find(wanted.devices, wanted.memory_fraction)
 
     def _confined_plan(self, request: StartRequest) -> ConfinedPlan:

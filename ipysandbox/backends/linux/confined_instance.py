@@ -27,6 +27,8 @@ _END_SECONDS = 12.0
 class ConfinedInstance(LinuxInstance):
     """What differs where nothing is mounted: no scratch file system, no overlay, no pid 1 that takes all with it."""
 
+    namespaces = False
+
     def __init__(
         self,
         plan: ConfinedPlan,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -69,10 +70,40 @@ async def find(devices: Sequence[str], fraction: float) -> Cards:
     try:
         return await asyncio.wait_for(loop.run_in_executor(None, _find, tuple(devices), fraction), _FIND_SECONDS)
     except asyncio.TimeoutError:
-        raise StartError(
-            f"limits.gpu.devices: NVIDIA's driver did not answer within {_FIND_SECONDS:.0f} s",
-            hint="See whether nvidia-smi answers.",
-        ) from None
+        raise _silent() from None
+
+
+def needs_namespaces() -> StartError:
+    return StartError(
+        "limits.gpu.devices: a graphics card can be given only to a sandbox with namespaces",
+        hint="`ipysandbox doctor` says what would bring them here; or take gpu out of the policy.",
+    )
+
+
+def why_not(devices: Sequence[str]) -> StartError | None:
+    """Why these cards can't be given on this machine, for whoever asks without starting anything; None if they can."""
+    answers: list[StartError | None] = []
+
+    def look() -> None:
+        try:
+            _find(tuple(devices), 1.0)
+        except StartError as exc:
+            answers.append(exc)
+        else:
+            answers.append(None)
+
+    # A call into a driver that hangs can't be ended: it is left behind.
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_FIND_SECONDS)
+    return answers[0] if answers else _silent()
+
+
+def _silent() -> StartError:
+    return StartError(
+        f"limits.gpu.devices: NVIDIA's driver did not answer within {_FIND_SECONDS:.0f} s",
+        hint="See whether nvidia-smi answers.",
+    )
 
 
 def _find(devices: tuple[str, ...], fraction: float) -> Cards:
