@@ -236,7 +236,9 @@ print(subprocess.run([sys.executable, {str(pod)!r}, sys.executable, "-c", code],
 
 def test_who_asks_without_starting_is_told_what_a_start_would_say(run: Run) -> None:
     """`policy lint` and `trust` do; see tests/doors/test_commands.py."""
-    script = "from ipysandbox.doctor import without_cards\nprint([without_cards(cards) for cards in (['0', '1'], ['5'])])"
+    script = (
+        "from ipysandbox.doctor import without_cards\nprint([without_cards(cards) for cards in (['0', '1'], ['5'])])"
+    )
     [told] = run(script)
     assert told.startswith("['', 'limits.gpu.devices: there is no card 5 here")
 
