@@ -31,7 +31,7 @@ _NO_NETWORK = re.compile(
 #: The same as programs print them, which end without an error of Python's.
 _NO_NETWORK_PRINTED = re.compile(f"{_NO_NETWORK.pattern}|[Cc]ould not resolve host|unable to resolve host")
 #: A line that runs a program, or the magic that does.
-_PROGRAM = re.compile(r"^[^#'\"\n]*[!%]", re.MULTILINE)
+_PROGRAM = re.compile(r"^[^#'\"\n]*[!%](?!=)", re.MULTILINE)
 _INSTALLERS = {"pip", "conda", "mamba", "uv"}
 _NOT_INSTALLED = re.compile("No matching distribution found|Could not install packages due to an OSError")
 _MOST_TEXT = 8192
@@ -71,17 +71,15 @@ def hint(ename: str, evalue: str, policy: Mapping[str, Any], *, namespaces: bool
     return ""
 
 
-def runs_programs(code: str) -> bool:
+def may_run_programs(code: str) -> bool:
     """Does the code run other programs by IPython's syntax? What they lack, only their output tells."""
     return _PROGRAM.search(code) is not None
 
 
-def output_hint(code: str, printed: str, policy: Mapping[str, Any]) -> str:
-    """The line for what a program printed; empty if there is nothing to say."""
-    if policy["policy"]["network"]["allow"]:
-        return ""
+def output_hint(code: str, printed: str) -> str:
+    """The line for what a program printed where no host is allowed; empty if there is nothing to say."""
     offline = _NO_NETWORK_PRINTED.search(printed[-_MOST_PRINTED:]) is not None
-    if _installs(code) and (offline or _NOT_INSTALLED.search(printed[-_MOST_PRINTED:])):
+    if (offline or _NOT_INSTALLED.search(printed[-_MOST_PRINTED:])) and _installs(code):
         return "There is no network in the sandbox, and the environment is read-only: install packages outside it."
     return "There is no network in the sandbox." if offline else ""
 

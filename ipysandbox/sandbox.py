@@ -313,9 +313,11 @@ class Sandbox:
             if status == "error" and error is not None and hints.may_apply(error.ename, error.evalue):
                 namespaces = bool(self.status()["namespaces"])
                 line = hints.hint(error.ename, error.evalue, self.policy(), namespaces=namespaces)
-            elif hints.runs_programs(code):
+            elif hints.may_run_programs(code):
                 printed = "".join((*collector.streams["stdout"], *collector.streams["stderr"]))
-                line = hints.output_hint(code, printed, self.policy())
+                line = hints.output_hint(code, printed)
+                if line and self.policy()["policy"]["network"]["allow"]:
+                    line = ""
         return (line,) if line else ()
 
     def _value_later(self, count: int) -> Callable[[], Any]:
