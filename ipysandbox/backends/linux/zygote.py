@@ -132,8 +132,8 @@ def _reap(children: dict[int, str]) -> list[tuple[int, str, int]]:
 
 
 def _end(children: dict[int, str], made: list[str], runtime_dir: str) -> None:
-    """The supervisor is gone: so are its sandboxes, their control groups (``made``), and its folder of sockets, with the
-    one above if it was the last there."""
+    """The supervisor is gone: so are its sandboxes, their control groups (``made``), and its folder of sockets, with
+    the one above if it was the last there."""
     for pid in children:
         os.kill(pid, signal.SIGKILL)
     confined.end_all()
