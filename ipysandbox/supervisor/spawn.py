@@ -16,7 +16,8 @@ from ipysandbox.errors import NotAvailable, SandboxDied, StartError, from_json
 
 from .client import ControlClient
 
-_START_SECONDS = 60.0
+#: From the request to end until the process is killed. A busy machine takes long to sweep results/ and to end in order.
+_STOP_SECONDS = 30.0
 
 
 class Supervisor:
@@ -96,7 +97,7 @@ class Supervisor:
             except SandboxDied:
                 self._process.terminate()
             try:
-                self._process.wait(10)
+                self._process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -25,6 +25,12 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def with_namespaces(box: Sandbox) -> bool:
+    """Whether this machine gives namespaces: without them, what is not there to see is there and out of reach."""
+    return "mount namespace" in box.status()["guarantees"]["files.read"]
+
+
+@pytest.fixture
 def tell(box: Sandbox) -> Callable[[str], Any]:
     """Run code in the sandbox that ends in a JSON-able expression; its value."""
 

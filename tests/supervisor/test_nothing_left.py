@@ -186,3 +186,59 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+_KILLED = """
+import os, signal, sys
+from ipysandbox import Sandbox
+from ipysandbox.supervisor.spawn import Supervisor
+with Sandbox(project=sys.argv[1]) as box:
+    box.run("1")
+    supervisor = Supervisor.current()
+    os.kill(supervisor.pid, signal.SIGKILL)
+    supervisor._process.wait()
+"""
+
+
+def test_a_killed_supervisor_leaves_not_even_the_folder_that_all_share(project: Path, short_folder: Path) -> None:
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(short_folder)}
+    subprocess.run([sys.executable, "-c", _KILLED, str(project)], env=environment, capture_output=True)
+    _wait_until(lambda: os.listdir(short_folder), _GONE_SECONDS)
+
+
+_SLOW_TO_END = """
+import os, signal, subprocess, sys
+from ipysandbox import Sandbox
+from ipysandbox.supervisor.spawn import Supervisor
+box = Sandbox(project=sys.argv[1], validate=False)
+box.run('''
+import threading, time
+def arm():
+    time.sleep(0.5)  # after the sweep that follows this cell
+    open('results/conftest.py', 'w').close()
+threading.Thread(target=arm).start()
+''')
+print("RAN", flush=True)
+sys.stdin.readline()
+pid = Supervisor.current().pid
+os.kill(pid, signal.SIGSTOP)
+# As late as a machine with far too much to do would be.
+subprocess.Popen(["sh", "-c", f"sleep 16; kill -CONT {pid}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_is_slow_to_end_still_disarms_what_was_left(project: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SLOW_TO_END, str(project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as host:
+        assert host.stdin is not None
+        assert host.stdout is not None
+        assert host.stdout.readline() == "RAN\n"
+        trap = project / "results/conftest.py"
+        _wait_until(lambda: [] if trap.exists() else ["the trap is not there yet"], _GONE_SECONDS)
+        host.stdin.write("\n")
+        host.stdin.close()
+        host.stdout.read()
+    assert host.returncode == 0
+    assert not trap.exists()

@@ -132,12 +132,15 @@ def _reap(children: dict[int, str]) -> list[tuple[int, str, int]]:
 
 
 def _end(children: dict[int, str], made: list[str], runtime_dir: str) -> None:
-    """The supervisor is gone: so are its sandboxes, their control groups (``made``), and its folder of sockets."""
+    """The supervisor is gone: so are its sandboxes, their control groups (``made``), and its folder of sockets, with
+    the one above if it was the last there."""
     for pid in children:
         os.kill(pid, signal.SIGKILL)
     confined.end_all()
     scratch.remove(Path(runtime_dir))
     shutil.rmtree(runtime_dir, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(runtime_dir))
     groups.remove_all(made)
 
 
