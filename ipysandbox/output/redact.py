@@ -20,7 +20,9 @@ _PIECE, _OVERLAP = 256, 8
 #: Text that stops after this many bytes of a form (half of it, if it is short) is taken for the secret.
 _TELLING = 8
 _WORD = 8
-_MOST_STEPS = 4
+_MOST_STEPS = 8
+#: What one search for a text costs, against that of looking at every word.
+_SEARCH_COST = 0.1
 _TAG = re.compile("<[^<>]*>")
 _MOST_SECRETS = 1000
 
@@ -57,7 +59,8 @@ class _Index:
     """Finds many texts at once. Every ``_WORD`` bytes of what is searched are one number, looked up in a set.
 
     No pattern is tried at each position: the cost does not grow with the number of secrets, and hostile output can't
-    raise it. A form of n bytes wherever it lies covers a whole word that is looked at, if every ``steps``-th is.
+    raise it. A form of 8 * (steps + 1) - 1 bytes covers a word that is looked at, wherever it lies, if every
+    ``steps``-th is; shorter ones are searched for one by one.
     """
 
     def __init__(self, secrets: Iterable[tuple[str, str]]) -> None:
@@ -67,9 +70,15 @@ class _Index:
             for piece in _pieces(secret):
                 for form in forms(piece):
                     self.names.setdefault(form.encode("utf-8", "surrogatepass"), name)
-        long = [data for data in self.names if len(data) >= 2 * _WORD - 1]
-        self._short = [data for data in self.names if len(data) < 2 * _WORD - 1]
-        self._steps = min([_MOST_STEPS, *((len(data) + 1) // _WORD - 1 for data in long)])
+        #: Into how many steps each form would fit.
+        fits = {data: (len(data) + 1) // _WORD - 1 for data in self.names}
+
+        def cost(steps: int) -> float:
+            return 1 / steps + _SEARCH_COST * sum(fit < steps for fit in fits.values())
+
+        self._steps = min(range(1, _MOST_STEPS + 1), key=cost)
+        self._short = [data for data, fit in fits.items() if fit < self._steps]
+        long = [data for data, fit in fits.items() if fit >= self._steps]
         self.longest = max(map(len, self.names), default=0)
         self._anchors: dict[int, list[tuple[bytes, int]]] = {}
         for data in long:
@@ -244,7 +253,7 @@ class Redactor:
             spans, end = _merged([*spans, (end, last, which)] if end < last else spans), max(end, last)
         if end < len(data):
             self._held[name] = which, len(data) - end
-        self._remember(index, name, data, before_all + new)
+        self._remember(index, name, data, before_all + new[-index.longest :])
         if not spans and (begin, end) == (base, len(data)):
             return text
         return _replaced(data[begin:end], [(a - begin, b - begin, named) for a, b, named in spans])
