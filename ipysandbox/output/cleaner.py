@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Callable
 from typing import Any, Literal
@@ -79,9 +78,8 @@ class Cleaner:
         return [{"name": name, "text": text} for name, text in self.redactor.release(but=str(but))]
 
     def clean_value(self, content: Content) -> Content:
-        """The reply that carries a value: known secrets in its texts replaced, its buffers are not looked at."""
-        # One look at all of it, since most hold none and a large one has many parts.
-        redacted: Content = self.redactor.value(content) if self.redactor.holds(json.dumps(content)) else content
+        """The reply that carries a value, with its texts redacted; its buffers are not looked at."""
+        redacted: Content = self.redactor.value(content)
         return redacted
 
     def pager_text(self, content: object) -> str | None:

@@ -32,7 +32,7 @@ class Supervisor:
                 f"this version sandboxes on Linux only, not on {platform.system()}",
                 hint="Run the notebook on Linux, in WSL 2 or in a Linux virtual machine. Nothing was run.",
             )
-        self._environ = dict(os.environ)  # which the supervisor inherits
+        self._environ = _environment()  # which the supervisor inherits
         read, write = os.pipe()
         code = "from ipysandbox.supervisor.entry import main; main(int(argv[0]), int(argv[1]))"
         try:
@@ -92,7 +92,7 @@ class Supervisor:
 
     def tell_secrets(self) -> None:
         """Tell it the secrets that came into this process's environment since, for it to keep out of outputs."""
-        environ = dict(os.environ)
+        environ = _environment()
         if environ == self._environ:
             return
         secrets = secret_values(environ)
@@ -112,3 +112,8 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """A copy that another thread's changes don't disturb."""
+    return {name: os.environ.get(name, "") for name in list(os.environ)}

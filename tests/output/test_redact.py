@@ -257,6 +257,14 @@ def test_markup_hides_no_secret_in_entities_elements_or_attributes(cleaner: Clea
         assert not [trace for trace in traces(TOKEN) if trace in shown]
 
 
+def test_taking_a_secret_out_of_markup_leaves_no_open_attribute() -> None:
+    secrets = KnownSecrets({"ODD": ('q7"><b>w8e9r0',)})
+    cleaner = Cleaner(secrets=secrets)
+    shown = show(cleaner, {"text/html": '<p title="q7"><b>w8e9r0</b></p>'})
+    assert "w8e9r0" not in str(shown)
+    assert cleaner.notes == ["text/html left out: it holds a secret of this machine"]
+
+
 def png(*chunks: tuple[bytes, bytes], after: bytes = b"") -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
