@@ -95,6 +95,23 @@ def test_a_secret_that_is_learned_later_is_looked_for_from_then_on() -> None:
     assert TOKEN not in repr(secrets)
 
 
+NOT_CAUGHT = {
+    "half of it": TOKEN[: len(TOKEN) // 2] + "\n",
+    "gaps": " ".join(TOKEN),
+    "colours": "\x1b[31m".join(TOKEN),
+    "base64 in lines": base64.encodebytes(b"x" * 50 + TOKEN.encode()).decode(),
+    "base32": base64.b32encode(TOKEN.encode()).decode(),
+    "base64 twice": base64.b64encode(base64.b64encode(TOKEN.encode())).decode(),
+    "numbers": str(list(TOKEN.encode())),
+    "compressed": base64.b64encode(zlib.compress(TOKEN.encode())).decode(),
+}
+
+
+@pytest.mark.parametrize("how", NOT_CAUGHT)
+def test_what_is_not_caught_is_as_documented(how: str) -> None:
+    assert Redactor(SECRETS).text(NOT_CAUGHT[how]) == NOT_CAUGHT[how]
+
+
 # ---- streams
 
 HONEST = st.text(st.characters(codec="utf-8", exclude_characters="•"), max_size=30)
