@@ -260,11 +260,13 @@ class Sandbox:
             if lost:
                 self.notices += ("The sandbox supervisor had ended; a new sandbox was started, variables were lost.",)
         assert self._connection is not None
+        assert self._supervisor is not None
         collector = OutputCollector()
         metadata: dict[str, Any] = {"ipysandbox": {"overrides": overrides, "validate": validate}}
         if script is not None:
             metadata["script"] = {"name": script.name, "argv": [script.name, *script.arguments], "file": script.file}
         try:
+            self._supervisor.tell_secrets()
             reply = self._connection.execute(code, metadata, collector, on_output, on_input, self)
         except SandboxDied as exc:
             self._connection.close()

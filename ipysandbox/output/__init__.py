@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .cleaner import Cleaner as Cleaner
+    from .redact import KnownSecrets as KnownSecrets
     from .text import TextCleaner as TextCleaner
     from .text import clean_text as clean_text
 
 # Loaded when first used: only the supervisor cleans, and the doors, which take values, start faster without it.
-_HOMES = {"Cleaner": "cleaner", "TextCleaner": "text", "clean_text": "text"}
+_HOMES = {"Cleaner": "cleaner", "KnownSecrets": "redact", "TextCleaner": "text", "clean_text": "text"}
 __all__ = sorted(_HOMES)
 
 

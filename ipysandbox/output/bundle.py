@@ -11,6 +11,7 @@ from .html import clean_html, html_to_text
 from .images import RASTER, BadImage, check_image
 from .latex import clean_latex
 from .markdown import clean_markdown
+from .redact import Redactor
 from .svg import BadSvg, clean_svg
 from .text import clean_text, clip
 
@@ -30,9 +31,10 @@ _REASONS = (
 class Bundle:
     """Cleans bundles and collects what was left out in ``notes``."""
 
-    def __init__(self, *, html: str, notes: Callable[[str], None]) -> None:
+    def __init__(self, *, html: str, notes: Callable[[str], None], redactor: Redactor) -> None:
         self._html = html
         self._note = notes
+        self._redactor = redactor
 
     def clean(self, data: object, metadata: object) -> tuple[dict[str, Any], dict[str, Any]]:
         """The cleaned data and metadata; an empty bundle is replaced by a line of text that says what was left out."""
@@ -42,13 +44,14 @@ class Bundle:
         dropped: list[str] = []
         for key in list(data)[:MAX_TYPES]:
             mime = normal_mime(key)
-            value = self._clean_one(mime, data[key]) if mime not in cleaned else None
+            value = self._redact(mime, self._clean_one(mime, data[key])) if mime not in cleaned else None
             if value is not None:
                 cleaned[mime] = value
             elif mime not in cleaned:
                 dropped.append(mime)
         if "text/html" in dropped and "text/plain" not in cleaned and self._html == "text":
-            cleaned["text/plain"] = clip(html_to_text(_joined(data.get("text/html")) or ""), MAX_TEXT)
+            text = clip(html_to_text(_joined(data.get("text/html")) or ""), MAX_TEXT)
+            cleaned["text/plain"] = self._redactor.output(text)
         if not cleaned:
             cleaned["text/plain"] = f"[output left out: {', '.join(dropped[:5]) or 'it was empty'}]"
         return cleaned, _clean_metadata(metadata, cleaned)
@@ -80,6 +83,22 @@ class Bundle:
         reason = next((why for pattern, why in _REASONS if pattern.search(mime)), "its type is not known")
         self._note(f"{mime} left out: {reason}")
         return None
+
+    def _redact(self, mime: str, value: Any) -> Any:
+        """``value`` without secrets; None, and a note, where they can't be taken out of it."""
+        if not isinstance(value, str):
+            return self._redactor.value(value)
+        if mime == "text/plain":
+            return self._redactor.output(value)
+        if mime in RASTER or mime == "application/pdf":
+            redacted = None if self._redactor.holds(value) else value
+        elif mime in ("text/html", "text/markdown", "image/svg+xml"):
+            redacted = self._redactor.markup(value)
+        else:
+            redacted = self._redactor.text(value)
+        if redacted is None:
+            self._note(f"{mime} left out: it holds a secret of this machine")
+        return redacted
 
     def _clean_html(self, text: str) -> str | None:
         if self._html == "text":

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from .bundle import Bundle
+from .redact import KnownSecrets, Redactor
 from .text import TextCleaner, clean_text, clip
 
 Content = dict[str, Any]
@@ -27,10 +28,16 @@ _SAFE_ID = re.compile(r"[\w.:-]{1,100}", re.A)
 class Cleaner:
     """Cleans one sandbox's messages; ``notes`` says in plain lines what was left out, for the relay to take away."""
 
-    def __init__(self, html: Literal["sanitize", "text"] | str = "sanitize", sandbox: str = "") -> None:
+    def __init__(
+        self,
+        html: Literal["sanitize", "text"] | str = "sanitize",
+        sandbox: str = "",
+        secrets: KnownSecrets | None = None,
+    ) -> None:
         self.notes: list[str] = []
+        self.redactor = Redactor(secrets)
         self._sandbox = sandbox
-        self._bundle = Bundle(html=html, notes=self._note)
+        self._bundle = Bundle(html=html, notes=self._note, redactor=self.redactor)
         self._streams: dict[str, TextCleaner] = {}
         self._handlers: dict[str, Callable[[Content], Content | None]] = {
             "stream": self._stream,
@@ -62,7 +69,18 @@ class Cleaner:
         if handler is None or not isinstance(content, dict):
             self._note(f"a message of type {_line(msg_type, 60) or 'unknown'} was dropped")
             return None
-        return handler(content)
+        cleaned = handler(content)
+        # Every kind, also one that is added some day; a stream's text was redacted with what came before it.
+        return cleaned if msg_type == "stream" else self.redactor.value(cleaned)
+
+    def released(self, but: object = None) -> list[Content]:
+        """Messages for text that streams (save ``but``) hold back, for when something else comes, or nothing more."""
+        return [{"name": name, "text": text} for name, text in self.redactor.release(but=str(but))]
+
+    def clean_value(self, content: Content) -> Content:
+        """The reply that carries a value, with its texts redacted; its buffers are not looked at."""
+        redacted: Content = self.redactor.value(content)
+        return redacted
 
     def pager_text(self, content: object) -> str | None:
         """The plain text that ``?`` and the like put into an execute_reply's payload, cleaned; None if there isn't."""
@@ -70,7 +88,7 @@ class Cleaner:
         for entry in payload[:20] if isinstance(payload, list) else ():
             data = entry.get("data") if isinstance(entry, dict) and entry.get("source") == "page" else None
             if isinstance(data, dict) and isinstance(data.get("text/plain"), str):
-                return clean_text(clip(data["text/plain"], MAX_STREAM))
+                return self.redactor.text(clean_text(clip(data["text/plain"], MAX_STREAM)))
         return None
 
     def scoped_id(self, display_id: str) -> str:
@@ -92,6 +110,7 @@ class Cleaner:
         if not isinstance(text, str):
             return None
         shown = self._streams.setdefault(name, TextCleaner()).feed(clip(text, MAX_STREAM))
+        shown = self.redactor.stream(name, shown)
         return {"name": name, "text": shown} if shown else None
 
     def _display(self, content: Content) -> Content | None:

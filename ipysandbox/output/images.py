@@ -1,4 +1,4 @@
-"""Checks that an image is what its type says, and not too large to show, from its first bytes only."""
+"""Checks that an image is what its type says and not too large to show, and leaves of a PNG only what is seen."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ MAX_PIXELS = 64_000_000  # a quarter of a gigabyte once a browser has unpacked i
 MAX_SIDE = 65_535
 RASTER = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
+#: Chunks of a PNG that say how it looks (PNG, third edition, 11; APNG's are among them).
+_PICTURE = frozenset(
+    b"IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs sPLT acTL fcTL fdAT".split()
+)
 _SPACE = re.compile(r"\s+")
 _DATA_URL = re.compile(r"\s*data:(image/[a-z]+);base64,([A-Za-z0-9+/=\s]*)\s*", re.I | re.A)
 
@@ -39,7 +43,7 @@ def check_image(mime: str, encoded: str) -> str:
     width, height = size
     if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
         raise BadImage(f"{width}×{height} pixels")
-    return compact
+    return base64.b64encode(_only_picture(data)).decode() if mime == "image/png" else compact
 
 
 def check_data_url(url: str) -> str:
@@ -56,6 +60,19 @@ def _png(data: bytes) -> tuple[int, int] | None:
         return None
     width, height = struct.unpack(">II", data[16:24])
     return width, height
+
+
+def _only_picture(data: bytes) -> bytes:
+    """A PNG without what isn't seen: texts, times, chunks of applications, what follows its end."""
+    kept = [data[:8]]
+    at = 8
+    while at + 12 <= len(data):
+        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
+        kind = data[at + 4 : at + 8]
+        if kind in _PICTURE:
+            kept.append(data[at:end])
+        at = end if kind != b"IEND" else len(data)
+    return b"".join(kept)
 
 
 def _gif(data: bytes) -> tuple[int, int] | None:

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-# Names whose value is a credential, or opens one: agents' sockets, configuration files with passwords in them.
-CREDENTIAL_NAMES: tuple[str, ...] = (
-    # whatever calls itself a secret
+# Names that call their value a secret.
+SECRET_NAMES: tuple[str, ...] = (
     "*TOKEN",
     "*TOKENS",
     "*_TOKEN_*",
@@ -37,6 +36,11 @@ CREDENTIAL_NAMES: tuple[str, ...] = (
     "*CONN_STR*",
     "*_DSN",
     "*COOKIE*",
+)
+
+# Names whose value is a credential, or opens one: agents' sockets, configuration files with passwords in them.
+CREDENTIAL_NAMES: tuple[str, ...] = (
+    *SECRET_NAMES,
     # clouds
     "AWS_*",
     "AZURE_*",
@@ -267,15 +271,21 @@ _FORMATS: tuple[str, ...] = (
     r"gsk_[A-Za-z0-9]{20,}",
     r"xai-[A-Za-z0-9]{20,}",
     r"SG\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    r"sq0(?:atp|csp|idp)-[A-Za-z0-9_-]{20,}",  # Square
+    r"(?:AC|SK)[a-f0-9]{32}",  # Twilio
+    r"[0-9a-f]{32}-us[0-9]{1,2}",  # Mailchimp
+    r"AKC[A-Za-z0-9]{10,}",  # Artifactory
+    r"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}",  # Discord
+    r"[0-9]{8,10}:[A-Za-z0-9_-]{35}",  # Telegram
     r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.",  # JSON web tokens
 )
-_KNOWN_FORMAT = re.compile("(?<![A-Za-z0-9])(?:" + "|".join(_FORMATS) + ")")
+KNOWN_FORMAT = re.compile("(?<![A-Za-z0-9])(?:" + "|".join(_FORMATS) + ")")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File|AGE-SECRET-KEY-1")
 _URL_WITH_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s?#]*@")
-_ASSIGNED = re.compile(
-    r"(?i)(?:password|passwd|pwd|secret|token|api_?key|accountkey|sharedaccesskey)\s*[=:]\s*[^\s;&]{3,}"
+ASSIGNED = re.compile(
+    r"(?i)(?:password|passwd|pwd|secret|token|api_?key|accountkey|sharedaccesskey)\s*[=:]\s*([^\s;&]{3,})"
 )
-_AUTHORIZATION = re.compile(r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9+/=._~-]{12,}")
+AUTHORIZATION = re.compile(r"(?i)\b(?:bearer|basic)\s+([A-Za-z0-9+/=._~-]{12,})")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _SEPARATORS = re.compile(r"[\s,;:=\"'&?@()<>|]+")
 # A value of this length is a document, not a setting; whatever is in it can't be judged.
@@ -315,24 +325,25 @@ def secret_format(value: str) -> str | None:
         return f"its value is longer than {MAX_VALUE} characters"
     if _PRIVATE_KEY.search(value):
         return "its value holds a private key"
-    if _KNOWN_FORMAT.search(value):
+    if KNOWN_FORMAT.search(value):
         return "its value has the format of an access token"
     if _URL_WITH_PASSWORD.search(value):
         return "its value is an address with a user or password in it"
-    if _ASSIGNED.search(value) or _AUTHORIZATION.search(value):
+    if ASSIGNED.search(value) or AUTHORIZATION.search(value):
         return "its value holds a password or token"
-    if any(_is_random(word) for word in _SEPARATORS.split(value)):
+    if any(is_random(word) for word in _SEPARATORS.split(value)):
         return "its value looks like a random key"
     return None
 
 
-def _is_random(word: str) -> bool:
+def is_random(word: str) -> bool:
+    """Whether the word, or a part of it between slashes, looks drawn at random."""
     # Identifiers of this form name GPUs, runs and data sets far more often than they open anything.
     if _UUID.fullmatch(word):
         return False
     # The parts of a path are judged one by one; base64 has "/" too but doesn't begin with it.
     if "/" in word:
-        if any(_is_random(part) for part in word.split("/")):
+        if any(is_random(part) for part in word.split("/")):
             return True
         if word[0] in "/.~":
             return False

@@ -27,7 +27,9 @@ from ipysandbox.backends.linux import fonts
 from ipysandbox.backends.linux.backend import SOCKETS_HINT, LinuxBackend
 from ipysandbox.backends.linux.zygote_handle import Spawned
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError, StartError
+from ipysandbox.output.redact import KnownSecrets, Redactor
 from ipysandbox.policy import Effective, resolve
+from ipysandbox.policy.secret_values import secret_values
 
 from .managed import Managed
 
@@ -49,6 +51,8 @@ class Supervisor:
         self.backend = LinuxBackend(folder, zygote)
         reach.require([default_path()])
         self.audit = AuditLog()
+        #: The environment is the host process's own, as it was when it started this one.
+        self.secrets = KnownSecrets(secret_values(os.environ))
         self.sandboxes: dict[str, Managed] = {}
         self.finished = asyncio.Event()
         self._number = 0
@@ -95,6 +99,7 @@ class Supervisor:
                 effective,
                 validate=bool(body.get("validate", True)),
                 notebook=body.get("notebook"),
+                secrets=self.secrets,
             )
             try:
                 await managed.start()
@@ -177,7 +182,7 @@ class _Handler(tornado.web.RequestHandler):
         if not isinstance(error, SandboxError):
             error = SandboxError(f"{self.request.method} {self.request.path}: {type(error).__name__}: {error}")
         self.set_status(_STATUS.get(error.kind, 500))
-        self.send({"error": error.to_json()})
+        self.send({"error": Redactor(self.supervisor.secrets).value(error.to_json())})
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if not isinstance(value, SandboxError):
@@ -193,6 +198,14 @@ class _Shutdown(_Handler):
     def post(self) -> None:
         self.send({"status": "ok"})
         self.supervisor.finished.set()
+
+
+class _Secrets(_Handler):
+    def post(self) -> None:
+        """Variables that the host process has set since: {name: [values]}."""
+        told = self.body()
+        self.supervisor.secrets.learn({str(name): [str(value) for value in told[name]] for name in told})
+        self.send({"status": "ok"})
 
 
 class _Sandboxes(_Handler):
@@ -253,6 +266,7 @@ def _application(supervisor: Supervisor) -> tornado.web.Application:
         [
             (r"/state", _State, arguments),
             (r"/shutdown", _Shutdown, arguments),
+            (r"/secrets", _Secrets, arguments),
             (r"/sandboxes", _Sandboxes, arguments),
             (name, _Sandbox, arguments),
             (name + r"/policy", _Policy, arguments),

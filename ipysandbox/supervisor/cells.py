@@ -178,6 +178,7 @@ class Cells:
     async def _finish(self, cell: Cell, instance: Instance) -> None:
         """Look at what the cell left, and send the one reply."""
         alive = await self._box.watch.end(cell, instance)
+        await self._box.relay.release()
         content = await self._box.relay.clean("execute_reply", cell.reply.content) if cell.reply else None
         pager = self._box.cleaner.pager_text(cell.reply.content) if cell.reply else None
         if pager and "ipysandbox" in cell.request.metadata:  # our own doors have no pager
@@ -231,7 +232,7 @@ class Cells:
         alive: bool = True,
     ) -> None:
         if content is None or (content.get("status") == "ok" and status != "ok"):
-            content = self._error_content(*(error or ("SandboxError", status)))
+            content = self._redacted(self._error_content(*(error or ("SandboxError", status))))
             if status in ("refused", "died"):
                 shown = {k: content[k] for k in ("ename", "evalue", "traceback")}
                 await self._box.relay.publish("error", shown, request)
@@ -250,10 +251,16 @@ class Cells:
             "written": [clean_text(path) for path in written],
             "written_total": written_total,
         }
+        outcome = self._redacted(outcome)
         self.last = {k: outcome[k] for k in ("status", "number", "limit", "usage")}
         self._box.trail.after(events.CELL_RESULT, number=self._count, status=status, usage=outcome["usage"])
         await self._box.relay.reply(request, content, metadata={"ipysandbox": outcome})
         self._none.set()
+
+    def _redacted(self, said: dict[str, Any]) -> dict[str, Any]:
+        """File names, notices and last words are a sandbox's to choose."""
+        redacted: dict[str, Any] = self._box.cleaner.redactor.value(said)
+        return redacted
 
     def _error_content(self, ename: str, evalue: str) -> dict[str, Any]:
         """An error reply of ours, where the kernel has sent none that says what happened."""

@@ -18,7 +18,7 @@ from ipysandbox.audit import AuditLog, events
 from ipysandbox.backends.base import Backend, Change, Instance, StartRequest
 from ipysandbox.check import check
 from ipysandbox.errors import SandboxError, StartError
-from ipysandbox.output import Cleaner, clean_text
+from ipysandbox.output import Cleaner, KnownSecrets, clean_text
 from ipysandbox.policy import Effective
 from ipysandbox.policy.model import Limits
 
@@ -60,6 +60,7 @@ class Managed:
         *,
         validate: bool,
         notebook: str | None,
+        secrets: KnownSecrets,
     ) -> None:
         self.name, self._directory, self._backend = name, directory, backend
         self.resolve, self.effective = resolve, effective
@@ -67,11 +68,11 @@ class Managed:
         self.started = time.time()
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
-        self.trail = Trail(audit, name, notebook, self.notices)
+        self.cleaner = Cleaner(html=effective.policy.output.html, sandbox=name, secrets=secrets)
+        self.trail = Trail(audit, name, notebook, self.notices, self.cleaner.redactor)
         self._attempts = Attempts(self.trail)
         self.instance: Instance | None = None
         directory.mkdir(mode=0o700, exist_ok=True)
-        self.cleaner = Cleaner(html=effective.policy.output.html, sandbox=name)
         self.relay = Relay(directory, self.cleaner)
         self.relay.on_interrupt = self.interrupt
         self.relay.on_shutdown = self._on_shutdown
@@ -288,7 +289,7 @@ class Managed:
     def changes(self) -> list[Change]:
         """Their paths are hostile text: shown as such, they do nothing to a terminal or a page."""
         found = self.instance.changes() if self.instance is not None and self.instance.alive() else self._changes
-        return [replace(change, path=clean_text(change.path)) for change in found]
+        return [replace(change, path=self.cleaner.redactor.text(clean_text(change.path))) for change in found]
 
     def state(self) -> dict[str, Any]:
         alive = self.instance is not None and self.instance.alive()

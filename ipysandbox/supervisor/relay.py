@@ -53,6 +53,8 @@ class Relay:
         self.session = secrets.token_hex(8)
         self._cleaner = cleaner
         self._cleaning = asyncio.Lock()
+        #: Whose stream was cleaned last: what was held back of it is shown as its output.
+        self._streaming: Message | None = None
         self._context = zmq.asyncio.Context.instance()
         self._front: dict[str, zmq.asyncio.Socket] = {}
         self._back: dict[str, zmq.asyncio.Socket] = {}
@@ -214,6 +216,8 @@ class Relay:
                 if sum(map(len, frames)) > (allowed if isinstance(allowed, int) else 0) + _REPLY_SLACK:
                     message.buffers = []
                     content = {"status": "error", "ename": "ValueError", "evalue": "larger than was asked for"}
+                else:
+                    content = await self._in_turn(self._cleaner.clean_value, content, size=sum(map(len, frames)))
             else:
                 content = await self.clean(message.type, message.content)
             await self.reply(request, content or {"status": "error"}, buffers=message.buffers)
@@ -245,7 +249,10 @@ class Relay:
             elif kind in _OUTPUTS:
                 if self.on_output is not None and not self.on_output(request, message):
                     continue
+                await self.release(but=message.content.get("name") if kind == "stream" else None)
                 content = await self.clean(kind, message.content, sum(map(len, frames)))
+                if kind == "stream":
+                    self._streaming = request
                 if content is not None:
                     await self.publish(kind, content, request)
             elif kind == "execute_input":
@@ -276,6 +283,7 @@ class Relay:
                 if self.on_question_refused is not None:
                     self.on_question_refused()
                 continue
+            await self.release()
             content = await self.clean("input_request", message.content)
             if content is None:
                 continue
@@ -288,10 +296,20 @@ class Relay:
 
     async def clean(self, kind: str, content: dict[str, Any], size: int = 0) -> dict[str, Any] | None:
         """What may pass of ``content``. Large ones are cleaned in a thread: limits must be watched meanwhile."""
+        cleaned: dict[str, Any] | None = await self._in_turn(self._cleaner.clean, kind, content, size=size)
+        return cleaned
+
+    async def _in_turn(self, work: Callable[..., Any], *arguments: Any, size: int = 0) -> Any:
         async with self._cleaning:
             if size < _CLEAN_HERE:
-                return self._cleaner.clean(kind, content)
-            return await asyncio.get_running_loop().run_in_executor(None, self._cleaner.clean, kind, content)
+                return work(*arguments)
+            return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+
+    async def release(self, but: object = None) -> None:
+        """Show what stands for text that streams (save ``but``) hold back: nothing that belongs to it comes next."""
+        for content in await self._in_turn(self._cleaner.released, but):
+            if self._streaming is not None:
+                await self.publish("stream", content, self._streaming)
 
     def _unpack(self, frames: list[bytes]) -> Message | None:
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ipysandbox import bootstrap
 from ipysandbox.errors import NotAvailable, SandboxDied, StartError, from_json
+from ipysandbox.policy.secret_values import secret_values
 
 from .client import ControlClient
 
@@ -32,6 +33,7 @@ class Supervisor:
                 f"this version sandboxes on Linux only, not on {platform.system()}",
                 hint="Run the notebook on Linux, in WSL 2 or in a Linux virtual machine. Nothing was run.",
             )
+        self._environ = _environment()  # which the supervisor inherits
         read, write = os.pipe()
         code = "from ipysandbox.supervisor.entry import main; main(int(argv[0]), int(argv[1]))"
         try:
@@ -89,6 +91,16 @@ class Supervisor:
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = 90.0) -> Any:
         return self.client.request(method, path, body, timeout=timeout)
 
+    def tell_secrets(self) -> None:
+        """Tell it the secrets that came into this process's environment since, for it to keep out of outputs."""
+        environ = _environment()
+        if environ == self._environ:
+            return
+        secrets = secret_values(environ)
+        if secrets and secrets != secret_values(self._environ):
+            self.request("POST", "/secrets", secrets)
+        self._environ = environ
+
     def stop(self) -> None:
         """End the supervisor and its sandboxes; returns when they are gone."""
         if self.alive():
@@ -101,3 +113,8 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """A copy that another thread's changes don't disturb."""
+    return {name: os.environ.get(name, "") for name in list(os.environ)}

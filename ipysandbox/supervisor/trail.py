@@ -6,16 +6,21 @@ from typing import Any
 
 from ipysandbox.audit import AuditError, AuditLog
 from ipysandbox.audit.record import Severity
+from ipysandbox.output.redact import Redactor
 
 
 class Trail:
     """Records under the name of one sandbox; ``notices`` tells its user when a record could not be written."""
 
-    def __init__(self, audit: AuditLog, sandbox: str, notebook: str | None, notices: list[str]) -> None:
+    def __init__(
+        self, audit: AuditLog, sandbox: str, notebook: str | None, notices: list[str], redactor: Redactor
+    ) -> None:
         self._audit, self._sandbox, self._notebook, self._notices = audit, sandbox, notebook, notices
+        self._redactor = redactor
 
     def before(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
         """Record what is about to happen. Raises AuditError: then it must not happen."""
+        details = self._redactor.value(details)
         self._audit.record(action, sandbox=self._sandbox, notebook=self._notebook, severity=severity, details=details)
 
     def after(self, action: str, *, severity: Severity = "info", **details: Any) -> None:

@@ -20,6 +20,7 @@ from ipysandbox.audit import AuditLog, iter_records
 from ipysandbox.backends.attempt import Attempt
 from ipysandbox.backends.linux import details, libc, notify, processes, seccomp, syscalls
 from ipysandbox.backends.linux.attempts import Attempts
+from ipysandbox.output.redact import Redactor
 from ipysandbox.supervisor.attempts import Attempts as Recorder
 from ipysandbox.supervisor.trail import Trail
 
@@ -382,7 +383,7 @@ def test_a_thousand_kinds_become_few_and_none_is_lost() -> None:
 
 def test_what_is_tried_all_the_time_does_not_hide_what_is_tried_once(tmp_path: Path) -> None:
     with AuditLog(tmp_path) as log:
-        recorder = Recorder(Trail(log, "box", None, []))
+        recorder = Recorder(Trail(log, "box", None, [], Redactor()))
         for second in range(200):
             recorder.note([Attempt("socket", "AF_UNIX", 7, "ls", 2)])
             if second == 190:

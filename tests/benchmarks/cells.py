@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +18,8 @@ from peers import Peer
 
 from ipysandbox import Sandbox
 from ipysandbox.guest import values
+from ipysandbox.policy.secret_values import secret_values
+from ipysandbox.supervisor.spawn import Supervisor
 
 _PLAIN = "plain ipykernel"
 #: Of eight bytes each: 100 MB.
@@ -23,6 +27,16 @@ _ITEMS = 12_500_000
 _PRINTS = {
     "print-large": ("10 MB in one print", "print('x' * 10_000_000)", 10_000_001),
     "print-lines": ("100,000 lines, 10 MB", "for _ in range(100_000):\n    print('x' * 99)", 10_000_000),
+}
+_NO_SECRETS = "no secrets known"
+#: What a host's environment may hold: tokens, a cloud's pair of keys, an address with a password of 16.
+_SECRETS = {
+    "GITHUB_TOKEN": "ghp_" + secrets.token_hex(18),
+    "HF_TOKEN": "hf_" + secrets.token_hex(17),
+    "OPENAI_API_KEY": "sk-proj-" + secrets.token_urlsafe(90),
+    "AWS_ACCESS_KEY_ID": "AKIA" + secrets.token_hex(8).upper(),
+    "AWS_SECRET_ACCESS_KEY": secrets.token_urlsafe(30),
+    "DATABASE_URL": f"postgres://me:{secrets.token_urlsafe(12)}@db.lab.internal/x",
 }
 
 
@@ -116,6 +130,15 @@ def groups(
             "%%sandbox in a notebook": partial(_print, notebook.run, "%%sandbox\n" + code, size),
         }
         yield Group(key, f"Print: {title}", _PLAIN, cases, rounds)
+    bare, knowing = (
+        _kept(relayed_kernel(project, "benchmark", _supervisor(known, stack)), stack) for known in ({}, _SECRETS)
+    )
+    for key, (title, code, size) in _PRINTS.items():
+        known = {
+            _NO_SECRETS: partial(_print, bare.run, code, size),
+            f"{len(_SECRETS)} secrets known": partial(_print, knowing.run, code, size),
+        }
+        yield Group(f"{key}-redacted", f"Redaction: {title}, Jupyter protocol", _NO_SECRETS, known, rounds)
     for work in _WORK:
         inside: dict[str, Sample] = {
             _PLAIN: partial(_inside, plain.run, work.code),
@@ -123,6 +146,21 @@ def groups(
             **{peer.name: partial(_inside, partial(peer.run, folder=project), work.code) for peer in peers},
         }
         yield Group(work.key, work.title, _PLAIN, inside, rounds)
+
+
+def _supervisor(known: Mapping[str, str], stack: ExitStack) -> Supervisor:
+    """One of its own, whose host's environment holds no secret but these."""
+    before = dict(os.environ)
+    for name in secret_values(before):
+        del os.environ[name]
+    os.environ.update(known)
+    try:
+        supervisor = Supervisor()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    stack.callback(supervisor.stop)
+    return supervisor
 
 
 def _kept(kernel: Client, stack: ExitStack) -> Client:

@@ -116,8 +116,8 @@ def plain_kernel(folder: Path, environ: Mapping[str, str]) -> Client:
     return Client(endpoints, manager.session.key, close)
 
 
-def relayed_kernel(folder: Path, name: str) -> Client:
+def relayed_kernel(folder: Path, name: str, supervisor: Supervisor | None = None) -> Client:
     """A sandbox of its own, driven through the relay by the same client."""
-    supervisor = Supervisor.current()
+    supervisor = supervisor or Supervisor.current()
     info = supervisor.request("POST", "/sandboxes", {"name": name, "cwd": str(folder)})
     return Client(info["endpoints"], info["key"].encode(), lambda: supervisor.request("DELETE", f"/sandboxes/{name}"))
