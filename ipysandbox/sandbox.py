@@ -356,14 +356,24 @@ class Sandbox:
         reply = self._ask("ipysandbox_get_request", {**what, "limit": limit}, seconds=seconds)
         return transfer.receive(reply.content.get("tree"), reply.buffers, limit=limit)
 
-    def put(self, name: str, value: Any) -> None:
-        """Set the variable ``name`` in the sandbox; the same types as ``get``."""
+    def put(self, name: str, value: Any, *, allow_secrets: bool = False) -> None:
+        """Set the variable ``name`` in the sandbox: the same types as ``get``, functions and classes (by cloudpickle).
+
+        Raises ValueRefused if its type can't cross, and, unless ``allow_secrets``, if it holds a secret of this
+        process's environment, in plain or in a usual encoding.
+        """
         if not str(name).isidentifier():
             raise ValueError(f"{name!r} is no name for a variable")
         try:
             tree, buffers = transfer.send(value)
         except ValueRefused as exc:
             raise _refused(name, exc.message) from None
+        secret = None if allow_secrets else transfer.secret_in(tree, buffers, os.environ)
+        if secret is not None:
+            raise ValueRefused(
+                f"{name}: the value holds the secret of the environment variable {secret}",
+                hint=f"If the code is to have it: box.put({str(name)!r}, …, allow_secrets=True).",
+            )
         self._ask("ipysandbox_put_request", {"name": name, "tree": tree}, buffers)
 
     def _ask(

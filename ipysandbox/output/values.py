@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..bootstrap import trusted_imports
@@ -17,6 +18,18 @@ def send(value: object, *, limit: int = MAX_BYTES) -> tuple[dict[str, Any], list
             return encode(value, limit=limit, inward=True)
     except Untransferable as exc:
         raise ValueRefused(str(exc)) from None
+
+
+def secret_in(tree: object, buffers: Sequence[Buffer], environ: Mapping[str, str]) -> str | None:
+    """The name of the variable whose secret is in what ``send`` made, if there is one."""
+    from ..policy.secret_values import secret_values
+    from .redact import KnownSecrets
+
+    index = KnownSecrets(secret_values(environ)).index
+    if not index.names:
+        return None
+    text = json.dumps(tree, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return next((name for data in (text, *map(bytes, buffers)) for _, _, name in index.find(data)), None)
 
 
 def receive(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES) -> Any:

@@ -147,3 +147,19 @@ for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"
 (any(found), own in str(dict(os.environ)))
 """)
     assert result.value == (False, False), result.error
+
+
+@pytest.mark.parametrize(
+    "value",
+    [TOKEN, {"a": [b"x" + TOKEN.encode()]}, base64.b64encode(TOKEN.encode()).decode(), lambda held=TOKEN: held],
+    ids=["text", "bytes inside", "base64", "a function"],
+)
+def test_a_value_that_holds_a_secret_goes_in_only_when_that_is_said(box: Sandbox, value: object) -> None:
+    with pytest.raises(
+        ValueRefused, match="x: the value holds the secret of the environment variable GITHUB_TOKEN"
+    ) as refusal:
+        box.put("x", value)
+    assert TOKEN not in str(refusal.value)
+    assert box.run("'x' in globals()").value is False
+    box.put("x", value, allow_secrets=True)
+    assert box.run("x is not None").value is True
