@@ -5,8 +5,10 @@ Nothing here enforces anything; by the time it runs, code of the sandbox may cha
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import random
+import signal
 import sys
 import warnings
 from typing import Any, ClassVar, NoReturn
@@ -117,7 +119,19 @@ class SandboxKernel(IPythonKernel):
         described = parent["metadata"].get("script")
         if described is not None:
             script.prepare(self.shell, parent["content"]["code"], described)
-        await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+        try:
+            await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+        except KeyboardInterrupt:  # before the code began, or just after it: ipykernel would send no reply
+            _ignore_interrupts()
+            reply: dict[str, Any] = {"status": "error", "ename": "KeyboardInterrupt", "evalue": "", "traceback": []}
+            reply |= {"execution_count": self.execution_count, "payload": [], "user_expressions": {}}
+            self._answer(stream, "execute_reply", reply, parent, ident, [])
+
+    async def do_execute(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await super().do_execute(*arguments, **options)  # type: ignore[no-untyped-call]
+        finally:
+            _ignore_interrupts()  # what is left is to send the reply, whole
 
     def raw_input(self, prompt: Any = "") -> Any:
         """``input()``."""
@@ -204,6 +218,12 @@ class _Leave:
 
     def __call__(self, status: object = None, *_: object) -> NoReturn:
         raise SystemExit(status)
+
+
+def _ignore_interrupts() -> None:
+    """Until this request is handled: then ipykernel's ``post_handler_hook`` restores what it has between requests."""
+    with contextlib.suppress(ValueError):  # another thread's: interrupts are the main one's
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _end_at_the_question(trace: Any) -> None:

@@ -20,7 +20,7 @@ import json, sys
 from pathlib import Path
 with open({log!r}, "a") as log:
     log.write("run\\n")
-Path(sys.argv[sys.argv.index("--json") + 1]).write_text({rows!r})
+Path(sys.argv[sys.argv.index("--json") + 1]).write_text(Path(__file__).with_name("cases.py").read_text())
 """
 
 
@@ -31,7 +31,8 @@ def _row(kind: str, verdict: str, *reasons: str) -> dict[str, object]:
 def _run(folder: Path, rows: list[dict[str, object]], *more: str) -> tuple[int, str]:
     probes = folder / "probes"
     probes.mkdir(exist_ok=True)
-    (probes / "run_probes.py").write_text(_PROBES.format(rows=json.dumps(rows), log=str(folder / "log")))
+    (probes / "run_probes.py").write_text(_PROBES.format(log=str(folder / "log")))
+    (probes / "cases.py").write_text(json.dumps(rows))
     document = folder / "document.md"
     document.write_text("\n".join(["Before.", *_MARKERS, "After.", ""]))
     command = [sys.executable, str(_MATRIX), "--only", _HERE, "--probes", str(probes), "--write", str(document), *more]

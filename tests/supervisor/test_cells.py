@@ -123,6 +123,32 @@ def test_keyboard_interrupt_stops_the_cell_and_keeps_the_variables(box: Sandbox)
     assert box.run("x").value == 1
 
 
+#: What ipykernel does just before a cell's code, and just after it, interrupts as a person may in that very moment.
+_AT_THE_EDGE = """
+import os, signal
+kernel = get_ipython().kernel
+unchanged = kernel.{step}
+def interrupted(*arguments, **options):
+    kernel.{step} = unchanged
+    os.kill(os.getpid(), signal.SIGINT)
+    return unchanged(*arguments, **options)
+kernel.{step} = interrupted
+x = 1
+"""
+
+
+@pytest.mark.parametrize("step", ["init_metadata", "do_execute", "finish_metadata"])
+def test_an_interrupt_at_the_edge_of_a_cell_costs_no_reply(box: Sandbox, step: str) -> None:
+    first = box.run(_AT_THE_EDGE.format(step=step), timeout="30s")
+    assert first.status == "ok"
+    second = box.run("x", timeout="30s")
+    assert (second.status, second.error and second.error.ename, second.value) in [
+        ("ok", None, 1),
+        ("error", "KeyboardInterrupt", None),
+    ]
+    assert box.run("x").value == 1
+
+
 def test_values_cross_both_ways_and_hostile_ones_do_not(box: Sandbox) -> None:
     import numpy as np
 
