@@ -243,7 +243,8 @@ class Relay:
             elif kind in _OUTPUTS:
                 if self.on_output is not None and not self.on_output(request, message):
                     continue
-                await self.release(but=message.content.get("name") if kind == "stream" else None)
+                goes_on = kind == "stream" and request is self._streaming
+                await self.release(but=message.content.get("name") if goes_on else None)
                 content = await self.clean(kind, message.content, sum(map(len, frames)))
                 if kind == "stream":
                     self._streaming = request

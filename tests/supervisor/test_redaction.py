@@ -147,3 +147,9 @@ for path in glob.glob("/proc/[0-9]*/environ") + glob.glob("/proc/[0-9]*/cmdline"
 (any(found), own in str(dict(os.environ)))
 """)
     assert result.value == (False, False), result.error
+
+
+def test_what_an_earlier_cells_output_left_open_is_not_shown_as_a_later_cells(box: Sandbox) -> None:
+    box.run(READ + "kernel = get_ipython().kernel\nearlier = kernel.get_parent()")  # as a thread of that cell has it
+    late = "kernel.session.send(kernel.iopub_socket, 'stream', {'name': 'stdout', 'text': s[:30]}, parent=earlier)"
+    assert box.run(f"{late}\nprint('next')").stdout == "next\n"
