@@ -72,6 +72,8 @@ class SandboxKernelApp(IPKernelApp):
     fds: ClassVar[dict[int, int]] = {}
 
     def _try_bind_socket(self, s: zmq.Socket[bytes], port: int) -> int:
+        if s.type in (zmq.PUB, zmq.XPUB):
+            s.sndhwm = 0  # what is printed faster than it is read waits here; at a mark, zmq would drop it
         _listen(s, self.fds[port])
         return port
 

@@ -23,7 +23,7 @@ from .wire import Message
 if TYPE_CHECKING:
     from .managed import Managed
 
-#: Between the kernel's reply and its "idle", which may overtake each other on two sockets.
+#: Between the kernel's reply and its next output or "idle", which may overtake each other on two sockets (seconds).
 _IDLE_WAIT = 1.0
 _LAST_WORDS = 1500
 
@@ -171,8 +171,11 @@ class Cells:
         if not instance.alive():
             cell.done.set()
         await cell.done.wait()
-        if cell.reply is not None:
-            with contextlib.suppress(asyncio.TimeoutError):  # it only says that it is busy; its reply is in
+        # Its reply is in; what it printed may be on its way yet, for as long as it comes.
+        heard = -1
+        while cell.reply is not None and not cell.idle.is_set() and heard != self._box.relay.heard:
+            heard = self._box.relay.heard
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(cell.idle.wait(), _IDLE_WAIT)
 
     async def _finish(self, cell: Cell, instance: Instance) -> None:

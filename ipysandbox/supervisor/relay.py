@@ -74,6 +74,8 @@ class Relay:
         self.endpoints: dict[str, str] = {}
         #: Messages that were no messages, or answered nothing that was asked.
         self.dropped = 0
+        #: Messages from the kernel's iopub so far.
+        self.heard = 0
         self.on_execute: Handler | None = None
         self.on_shutdown: Callable[[bool], Awaitable[None]] | None = None
         self.on_interrupt: Callable[[], None] | None = None
@@ -227,6 +229,7 @@ class Relay:
             # Receiving does not yield while there is something to receive: a flood must not keep the rest waiting.
             await asyncio.sleep(0)
             frames = await self._back["iopub"].recv_multipart()
+            self.heard += 1
             if not self.admits(sum(map(len, frames))):
                 continue
             message = self._unpack(frames)
@@ -249,7 +252,8 @@ class Relay:
             elif kind in _OUTPUTS:
                 if self.on_output is not None and not self.on_output(request, message):
                     continue
-                await self.release(but=message.content.get("name") if kind == "stream" else None)
+                goes_on = kind == "stream" and request is self._streaming
+                await self.release(but=message.content.get("name") if goes_on else None)
                 content = await self.clean(kind, message.content, sum(map(len, frames)))
                 if kind == "stream":
                     self._streaming = request

@@ -179,6 +179,12 @@ def test_a_question_comes_after_all_that_was_printed_before_it(box: Sandbox) -> 
     assert asked.status == "ok"
 
 
+def test_nothing_is_lost_of_what_is_printed_faster_than_it_is_read(box: Sandbox) -> None:
+    result = box.run("for n in range(20_000): print(n, flush=True)")
+    assert result.status == "ok"
+    assert result.stdout.split() == [str(n) for n in range(20_000)]
+
+
 def test_restart_forgets_and_close_ends(box: Sandbox) -> None:
     box.run("x = 1")
     box.restart()

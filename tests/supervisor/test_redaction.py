@@ -163,3 +163,9 @@ def test_a_value_that_holds_a_secret_goes_in_only_when_that_is_said(box: Sandbox
     assert box.run("'x' in globals()").value is False
     box.put("x", value, allow_secrets=True)
     assert box.run("x is not None").value is True
+
+
+def test_what_an_earlier_cells_output_left_open_is_not_shown_as_a_later_cells(box: Sandbox) -> None:
+    box.run(READ + "kernel = get_ipython().kernel\nearlier = kernel.get_parent()")  # as a thread of that cell has it
+    late = "kernel.session.send(kernel.iopub_socket, 'stream', {'name': 'stdout', 'text': s[:30]}, parent=earlier)"
+    assert box.run(f"{late}\nprint('next')").stdout == "next\n"
