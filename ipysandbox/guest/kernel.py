@@ -24,6 +24,8 @@ from traitlets.config import Config
 from . import CHANNELS, confined, gpu, script, threads, values
 from .forks import ForkAwareIOPubThread
 
+#: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
+_WAITING = 100_000
 _NOBODY_ANSWERS = (
     "the code asks for input, and nobody can answer here; give it what it needs in a variable, an argument or a file"
 )
@@ -73,7 +75,7 @@ class SandboxKernelApp(IPKernelApp):
 
     def _try_bind_socket(self, s: zmq.Socket[bytes], port: int) -> int:
         if s.type in (zmq.PUB, zmq.XPUB):
-            s.sndhwm = 0  # what is printed faster than it is read waits here; at a mark, zmq would drop it
+            s.sndhwm = _WAITING  # what is printed faster than it is read waits here; beyond, zmq drops it
         _listen(s, self.fds[port])
         return port
 

@@ -173,7 +173,7 @@ class Cells:
         await cell.done.wait()
         # Its reply is in; what it printed may be on its way yet, for as long as it comes.
         heard = -1
-        while cell.reply is not None and not cell.idle.is_set() and heard != self._box.relay.heard:
+        while cell.reply and not cell.hit and not cell.idle.is_set() and heard != self._box.relay.heard:
             heard = self._box.relay.heard
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(cell.idle.wait(), _IDLE_WAIT)
