@@ -225,9 +225,12 @@ class _Leave:
 
 
 def _ignore_interrupts() -> None:
-    """Until this request is handled: then ipykernel's ``post_handler_hook`` restores what it has between requests."""
+    """Until this request is handled: then ipykernel's ``post_handler_hook`` restores what it has between requests.
+
+    They are caught, to no effect: who ignores them is ended at once at a limit, without a word to its variables.
+    """
     with contextlib.suppress(ValueError):  # another thread's: interrupts are the main one's
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 
 def _end_at_the_question(trace: Any) -> None:

@@ -32,6 +32,12 @@ def works_again(box: Sandbox, *, new: bool) -> None:
     assert any("new sandbox" in notice for notice in result.notices) is new
 
 
+def test_a_cell_that_is_done_when_its_output_is_too_much_keeps_its_variables(box: Sandbox) -> None:
+    """What is left then is to send: nothing that an interrupt would have to stop."""
+    ended_by(box.run("x = 1\nprint('y' * 40_000_000)"), "output", state_kept=True)
+    assert box.run("x").value == 1
+
+
 def test_wall_time_interrupts_and_keeps_the_variables(box: Sandbox) -> None:
     box.run("x = 1")
     result = box.run("import time\ntime.sleep(60)", timeout=0.5)
