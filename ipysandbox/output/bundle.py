@@ -9,6 +9,7 @@ from typing import Any
 
 from .html import clean_html, html_to_text
 from .images import RASTER, BadImage, check_image
+from .isolate import isolate, needs_frame
 from .latex import clean_latex
 from .markdown import clean_markdown
 from .svg import BadSvg, clean_svg
@@ -84,7 +85,8 @@ class Bundle:
     def _clean_html(self, text: str) -> str | None:
         if self._html == "text":
             return None
-        cleaned, notes = clean_html(text)
+        framed = self._html == "isolate" and needs_frame(text)
+        cleaned, notes = isolate(text) if framed else clean_html(text)
         for note in notes:
             self._note(note)
         return cleaned or None

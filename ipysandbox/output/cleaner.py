@@ -27,10 +27,12 @@ _SAFE_ID = re.compile(r"[\w.:-]{1,100}", re.A)
 class Cleaner:
     """Cleans one sandbox's messages; ``notes`` says in plain lines what was left out, for the relay to take away."""
 
-    def __init__(self, html: Literal["sanitize", "text"] | str = "sanitize", sandbox: str = "") -> None:
+    def __init__(self, html: Literal["sanitize", "isolate", "text"] | str = "sanitize", sandbox: str = "") -> None:
         self.notes: list[str] = []
         self._sandbox = sandbox
         self._bundle = Bundle(html=html, notes=self._note)
+        # Tooltips and the like show HTML too, but are no place for a frame.
+        self._aside = Bundle(html="sanitize" if html == "isolate" else html, notes=self._note)
         self._streams: dict[str, TextCleaner] = {}
         self._handlers: dict[str, Callable[[Content], Content | None]] = {
             "stream": self._stream,
@@ -142,7 +144,7 @@ class Cleaner:
             if isinstance(value, dict) and value.get("status") == "error":
                 results[_line(name, _MAX_WORD)] = self._outcome(value)
             elif isinstance(value, dict):
-                data, metadata = self._bundle.clean(value.get("data"), value.get("metadata"))
+                data, metadata = self._aside.clean(value.get("data"), value.get("metadata"))
                 results[_line(name, _MAX_WORD)] = {"status": "ok", "data": data, "metadata": metadata}
         return {**reply, "user_expressions": results}
 
@@ -152,7 +154,7 @@ class Cleaner:
             return reply
         if content.get("found") is not True or not content.get("data"):
             return {**reply, "found": False, "data": {}, "metadata": {}}
-        data, metadata = self._bundle.clean(content.get("data"), content.get("metadata"))
+        data, metadata = self._aside.clean(content.get("data"), content.get("metadata"))
         return {**reply, "found": True, "data": data, "metadata": metadata}
 
     def _complete_reply(self, content: Content) -> Content:
