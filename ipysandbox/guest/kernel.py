@@ -6,6 +6,7 @@ Nothing here enforces anything; by the time it runs, code of the sandbox may cha
 from __future__ import annotations
 
 import importlib
+import os
 import random
 import sys
 import warnings
@@ -19,7 +20,7 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, gpu, script, threads, values
+from . import CHANNELS, confined, figures, gpu, script, threads, values
 from .forks import ForkAwareIOPubThread
 
 _NOBODY_ANSWERS = (
@@ -256,6 +257,8 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
         gpu.prepare(program["gpu"]["fraction"], program["gpu"]["bytes"])
     _import_from_the_project()
     threads.set_numeric_threads(int(program["threads"]))
+    if os.environ.get("IPYSANDBOX_HTML") == "isolate":
+        figures.prepare()
     sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before
     config = Config()
     config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written

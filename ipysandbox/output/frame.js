@@ -205,11 +205,13 @@
     const rect = uncurry(Element.prototype.getBoundingClientRect);
     const whole = ours.documentElement;
     const tell = uncurry(page.postMessage);
-    let last = 0;
-    new ResizeObserver(() => {
+    let last = -1;
+    const report = () => {
       const height = Math.ceil(Math.max(rect(whole).height, body.scrollHeight));
       if (height !== last) tell(page, { ipysandboxHeight: (last = height) }, "*");
-    }).observe(body);
+    };
+    report(); // by itself: an observer sleeps while its frame is out of sight
+    new ResizeObserver(report).observe(body);
   };
 
   const packed = self.previousElementSibling.text;

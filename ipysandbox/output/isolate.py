@@ -28,11 +28,19 @@ _SCRIPTED = re.compile(r"<script[\s/>]|<[^<>]{1,20000}[\s\"'/]on[a-z]{3,30}\s*=|
 _STYLED_HEIGHT = re.compile(r"[\s;\"']height:\s*([1-9]\d{1,3})(?:\.\d+)?px", re.I)
 
 # Said for each front end that asks: what is on for every frame unless it is named here.
-_OFF = ("browsing-topics", "focus-without-user-activation", "gamepad", "picture-in-picture", "storage-access", "sync-xhr")
+_OFF = (
+    "browsing-topics",
+    "focus-without-user-activation",
+    "gamepad",
+    "picture-in-picture",
+    "storage-access",
+    "sync-xhr",
+)
 
 # Sets a frame's height to what its output says it needs, within bounds; in the notebook's page, and not needed there
 # for anything else. A frame inside can send what it likes: one whole number is read of it, thirty times.
-_GROW = """<script>(() => {
+_GROW = (
+    """<script>(() => {
   if (window.ipysandboxFrames) return;
   const seen = (window.ipysandboxFrames = new WeakMap());
   addEventListener("message", ({ data, source }) => {
@@ -45,7 +53,9 @@ _GROW = """<script>(() => {
       frame.style.height = `${Math.min(Math.max(height, 30), %d)}px`;
     }
   });
-})();</script>""" % MAX_HEIGHT  # noqa: UP031 - braces are JavaScript's here
+})();</script>"""
+    % MAX_HEIGHT
+)  # noqa: UP031 - braces are JavaScript's here
 
 
 def needs_frame(markup: str) -> bool:
@@ -62,7 +72,7 @@ def isolate(markup: str) -> tuple[str | None, list[str]]:
     content = json.dumps({"html": markup, "libraries": libraries}).encode()
     packed = base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
     inner = _document(f'<script type="application/octet-stream">{packed}</script><script>{_script()}</script>')
-    outer = _document(_frame(inner, "width: 100%; height: 100%"))
+    outer = _document(_frame(inner, "width: 100%; height: 100vh"))
     height = min(_height(markup), MAX_HEIGHT)
     look = f"width: 100%; height: {height}px; min-height: 30px; resize: vertical; background: white"
     return _frame(outer, look, 'class="ipysandbox-frame" ') + _GROW, notes
@@ -103,7 +113,7 @@ def _document(body: str) -> str:
         f'<!doctype html><html><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
         f'<meta name="referrer" content="no-referrer"><meta http-equiv="x-dns-prefetch-control" content="off">'
-        f"<style>html, body {{ margin: 0 }} iframe {{ display: block; border: 0; height: 100vh }}</style>"
+        f"<style>html, body {{ margin: 0 }} iframe {{ display: block }}</style>"
         f"</head><body>{body}</body></html>"
     )
 

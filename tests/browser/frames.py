@@ -82,7 +82,7 @@ SCRIPTS = {
     "location-blob": "location.href = URL.createObjectURL(new Blob([`<script>top.postMessage("
     "{claim: 'NAME', value: 1}, '*'); fetch('${SINK}NAME')</script>`], {type: 'text/html'}))",
     "location-data": "location.href = `data:text/html,<script>top.postMessage({claim: 'NAME', value: 1}, '*')</script>`",
-    "location-javascript": "location.href = `javascript:\"<link rel=prefetch href=${SINK}NAME><script>"
+    "location-javascript": 'location.href = `javascript:"<link rel=prefetch href=${SINK}NAME><script>'
     "top.postMessage({claim: 'NAME', value: 1}, '*')<\\/script>\"`",
     "navigate": "navigation.navigate(SINK + 'NAME')",
     "link-clicked": "const a = document.createElement('a'); a.href = SINK + 'NAME'; document.body.append(a); a.click()",
