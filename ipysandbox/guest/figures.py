@@ -54,7 +54,7 @@ def _bokeh(module: Any) -> None:
         from IPython.display import display
 
         # The address stands for the library: the host puts in its text, and this output stays small.
-        display({"text/html": file_html(figure, CDN), "text/plain": repr(figure)}, raw=True)
+        display({"text/html": file_html(figure, CDN), "text/plain": repr(figure)}, raw=True)  # type: ignore[no-untyped-call]
 
     def show_app(*_: Any, **__: Any) -> None:
         raise RuntimeError("a Bokeh application needs a connection to the kernel, which an isolated output has not")

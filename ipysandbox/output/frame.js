@@ -194,24 +194,28 @@
     wrapMakers(); // before anything of theirs is in the document: a handler could run at once
     if (theirHead) head.append(...nodes(theirHead));
     if (theirBody) body.append(...nodes(theirBody));
-    follow();
+    const report = follow();
     for (const script of scripts) await run(script);
     ours.dispatchEvent(new Event("DOMContentLoaded", { bubbles: true }));
     dispatchEvent(new Event("load"));
+    report();
   };
 
   // The page around sets the frame's height by this, within bounds of its own; without its help the frame scrolls.
   const follow = () => {
     const rect = uncurry(Element.prototype.getBoundingClientRect);
+    const scrollHeight = getter(Element, "scrollHeight");
     const whole = ours.documentElement;
     const tell = uncurry(page.postMessage);
     let last = -1;
     const report = () => {
-      const height = Math.ceil(Math.max(rect(whole).height, body.scrollHeight));
+      const height = Math.ceil(Math.max(rect(whole).height, scrollHeight(body)));
       if (height !== last) tell(page, { ipysandboxHeight: (last = height) }, "*");
     };
     report(); // by itself: an observer sleeps while its frame is out of sight
-    new ResizeObserver(report).observe(body);
+    const observer = new ResizeObserver(report);
+    for (const one of [body, ...body.children]) observer.observe(one);
+    return report;
   };
 
   const packed = self.previousElementSibling.text;

@@ -2,8 +2,8 @@
 
 Two frames, one in the other, in one ``srcdoc``. A frame can always navigate itself, whatever its own policy says: what
 holds it is the policy of the document around it (``frame-src``, CSP Level 3), so the outer one, which is only ours, is
-there to forbid that. What a policy has no word for (WebRTC, name look-ups, frames inside) is taken away by ``frame.js``,
-the only script that may stand in the inner one as text; it runs before anything of the output does.
+there to forbid that. What a policy has no word for (WebRTC, name look-ups, frames inside) is taken away by
+``frame.js``, the only script that may stand in the inner one as text; it runs before anything of the output does.
 """
 
 from __future__ import annotations
@@ -28,19 +28,11 @@ _SCRIPTED = re.compile(r"<script[\s/>]|<[^<>]{1,20000}[\s\"'/]on[a-z]{3,30}\s*=|
 _STYLED_HEIGHT = re.compile(r"[\s;\"']height:\s*([1-9]\d{1,3})(?:\.\d+)?px", re.I)
 
 # Said for each front end that asks: what is on for every frame unless it is named here.
-_OFF = (
-    "browsing-topics",
-    "focus-without-user-activation",
-    "gamepad",
-    "picture-in-picture",
-    "storage-access",
-    "sync-xhr",
-)
+_OFF = ("browsing-topics", "focus-without-user-activation", "gamepad", "picture-in-picture", "storage-access")
 
 # Sets a frame's height to what its output says it needs, within bounds; in the notebook's page, and not needed there
 # for anything else. A frame inside can send what it likes: one whole number is read of it, thirty times.
-_GROW = (
-    """<script>(() => {
+_GROW = """<script>(() => {
   if (window.ipysandboxFrames) return;
   const seen = (window.ipysandboxFrames = new WeakMap());
   addEventListener("message", ({ data, source }) => {
@@ -50,12 +42,10 @@ _GROW = (
       const times = seen.get(frame) || 0;
       if (times >= 30 || !frame.contentWindow || frame.contentWindow[0] !== source) continue;
       seen.set(frame, times + 1);
-      frame.style.height = `${Math.min(Math.max(height, 30), %d)}px`;
+      frame.style.height = `${Math.min(Math.max(height, 30), MOST)}px`;
     }
   });
-})();</script>"""
-    % MAX_HEIGHT
-)  # noqa: UP031 - braces are JavaScript's here
+})();</script>""".replace("MOST", str(MAX_HEIGHT))
 
 
 def needs_frame(markup: str) -> bool:
@@ -113,7 +103,9 @@ def _document(body: str) -> str:
         f'<!doctype html><html><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy()}">'
         f'<meta name="referrer" content="no-referrer"><meta http-equiv="x-dns-prefetch-control" content="off">'
-        f"<style>html, body {{ margin: 0 }} iframe {{ display: block }}</style>"
+        # As tall as what is in it: a page that asks for the whole window would be as tall as its frame.
+        f"<style>html, body {{ margin: 0; height: auto !important; min-height: 0 !important }}"
+        f" iframe {{ display: block }}</style>"
         f"</head><body>{body}</body></html>"
     )
 

@@ -67,7 +67,7 @@ def _same(name: str, wanted: str, have: str | None, text: str | None) -> tuple[s
     what = f"its version here is {have}" if have else f"{package} is not installed here"
     return (
         None,
-        f"{name} {wanted} is missing in the output: {what}; install in the notebook's environment what wrote it",
+        f"{name} {wanted} is missing in the output: {what}; install here what wrote it",
     )
 
 

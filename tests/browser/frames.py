@@ -1,5 +1,7 @@
 """Hostile outputs for isolated frames: each tries to reach the network, the page around it or the person before it."""
 
+# ruff: noqa: E501 - an attack reads best in one piece
+
 from __future__ import annotations
 
 # What every attack may use: `send` by whatever means, `claim` what it has read of the page.

@@ -1,4 +1,4 @@
-"""HTML of a sandbox in isolated frames: hostile outputs reach nothing, honest ones are drawn, wherever they are shown."""
+"""HTML of a sandbox in isolated frames: hostile outputs reach nothing, honest ones are drawn."""
 
 from __future__ import annotations
 
@@ -225,4 +225,5 @@ def test_honest_outputs_are_drawn(in_browser: Run, figures: list[dict[str, Any]]
     assert own["own"] == "drawn"
     # As tall as what is in them, as far as it says so.
     assert heights[0] == 380
+    assert 295 < heights[1] < 340
     assert 200 < heights[2] < 260
