@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import random
 import signal
 import sys
@@ -21,7 +22,7 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, gpu, script, threads, values
+from . import CHANNELS, confined, figures, gpu, script, threads, values
 from .forks import ForkAwareIOPubThread
 
 #: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
@@ -283,6 +284,8 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
         gpu.prepare(program["gpu"]["fraction"], program["gpu"]["bytes"])
     _import_from_the_project()
     threads.set_numeric_threads(int(program["threads"]))
+    if os.environ.get("IPYSANDBOX_HTML") == "isolate":
+        figures.prepare()
     sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before
     config = Config()
     config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written

@@ -9,6 +9,7 @@ from typing import Any
 
 from .html import clean_html, html_to_text
 from .images import RASTER, BadImage, check_image
+from .isolate import isolate, needs_frame
 from .latex import clean_latex
 from .markdown import clean_markdown
 from .redact import Redactor
@@ -103,7 +104,13 @@ class Bundle:
     def _clean_html(self, text: str) -> str | None:
         if self._html == "text":
             return None
-        cleaned, notes = clean_html(text)
+        if self._html == "isolate" and needs_frame(text):
+            redacted = self._redact(
+                "text/html", text
+            )  # a frame's content is packed: later nothing would be found in it
+            cleaned, notes = isolate(redacted) if redacted is not None else (None, [])
+        else:
+            cleaned, notes = clean_html(text)
         for note in notes:
             self._note(note)
         return cleaned or None

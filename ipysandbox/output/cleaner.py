@@ -30,7 +30,7 @@ class Cleaner:
 
     def __init__(
         self,
-        html: Literal["sanitize", "text"] | str = "sanitize",
+        html: Literal["sanitize", "isolate", "text"] | str = "sanitize",
         sandbox: str = "",
         secrets: KnownSecrets | None = None,
     ) -> None:
@@ -38,6 +38,9 @@ class Cleaner:
         self.redactor = Redactor(secrets)
         self._sandbox = sandbox
         self._bundle = Bundle(html=html, notes=self._note, redactor=self.redactor)
+        # Tooltips and the like show HTML too, but are no place for a frame.
+        aside = "sanitize" if html == "isolate" else html
+        self._aside = Bundle(html=aside, notes=self._note, redactor=self.redactor)
         self._streams: dict[str, TextCleaner] = {}
         self._handlers: dict[str, Callable[[Content], Content | None]] = {
             "stream": self._stream,
@@ -161,7 +164,7 @@ class Cleaner:
             if isinstance(value, dict) and value.get("status") == "error":
                 results[_line(name, _MAX_WORD)] = self._outcome(value)
             elif isinstance(value, dict):
-                data, metadata = self._bundle.clean(value.get("data"), value.get("metadata"))
+                data, metadata = self._aside.clean(value.get("data"), value.get("metadata"))
                 results[_line(name, _MAX_WORD)] = {"status": "ok", "data": data, "metadata": metadata}
         return {**reply, "user_expressions": results}
 
@@ -171,7 +174,7 @@ class Cleaner:
             return reply
         if content.get("found") is not True or not content.get("data"):
             return {**reply, "found": False, "data": {}, "metadata": {}}
-        data, metadata = self._bundle.clean(content.get("data"), content.get("metadata"))
+        data, metadata = self._aside.clean(content.get("data"), content.get("metadata"))
         return {**reply, "found": True, "data": data, "metadata": metadata}
 
     def _complete_reply(self, content: Content) -> Content:

@@ -198,7 +198,7 @@ FIELDS: Mapping[str, Field] = {
     "code.profile": _choices(LATER, "off", "default"),
     "code.deny": Field(_texts(_rule), MORE),
     "code.allow": Field(_texts(_rule), FEWER),
-    "output.html": _choices(LATER, "sanitize", "isolate", "text", built=("sanitize", "text")),
+    "output.html": _choices(LATER, "isolate", "sanitize", "text"),
     "output.widgets": _choices(LATER, True, False, built=(False,)),
     "environment.allow": Field(_texts(_variable), FEWER),
     "data.source_path": Field(_one_path, INNER_PATH),

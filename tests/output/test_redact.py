@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import io
 import itertools
 import json
+import re
 import struct
 import time
 import urllib.parse
@@ -345,3 +347,14 @@ def test_texts_in_a_value_are_redacted_and_its_form_stays(cleaner: Cleaner) -> N
     }
     honest = {"status": "ok", "tree": [1, "text"]}
     assert cleaner.clean_value(honest) is honest
+
+
+def test_a_secret_is_gone_from_what_is_packed_into_a_frame() -> None:
+    cleaner = Cleaner(html="isolate", secrets=KnownSecrets({"API_TOKEN": [TOKEN]}))
+    content = {"data": {"text/html": f"<script>show('{TOKEN}')</script>"}, "metadata": {}}
+    shown = cleaner.clean("display_data", content)
+    assert shown is not None
+    frame = html.unescape(html.unescape(shown["data"]["text/html"]))
+    packed = re.findall(r'"application/octet-stream">([^<]*)<', frame)
+    assert [TOKEN in gzip.decompress(base64.b64decode(one)).decode() for one in packed] == [False]
+    assert "•••API_TOKEN•••" in json.loads(gzip.decompress(base64.b64decode(packed[0])))["html"]

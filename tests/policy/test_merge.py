@@ -46,6 +46,7 @@ UNTRUSTED: list[tuple[str, Any, Any, Any, Any]] = [
     ("code.allow", ("a", "b"), ("b",), ("b",), None),
     ("output.html", "sanitize", "text", "text", None),
     ("output.html", "text", "sanitize", "text", "sanitize"),
+    ("output.html", "sanitize", "isolate", "sanitize", "isolate"),
     ("environment.allow", (), ("LAB",), (), ("LAB",)),
     ("environment.allow", ("LAB", "X"), ("LAB",), ("LAB",), None),
     ("data.source_path", None, "/data", None, "/data"),
@@ -102,7 +103,7 @@ values = {
     "code.profile": st.sampled_from(["off", "default"]),
     "code.deny": st.lists(st.sampled_from("abc"), unique=True).map(tuple),
     "code.allow": st.lists(st.sampled_from("abc"), unique=True).map(tuple),
-    "output.html": st.sampled_from(["sanitize", "text"]),
+    "output.html": st.sampled_from(["isolate", "sanitize", "text"]),
     "environment.allow": st.lists(st.sampled_from("ABC"), unique=True).map(tuple),
 }
 
