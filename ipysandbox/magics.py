@@ -207,7 +207,8 @@ class SandboxMagics(Magics):
                 refused.append(prompt)
                 raise KeyboardInterrupt  # Sandbox.run interrupts the cell: it gets no answer at all
             try:
-                return builtins.input(f"[sandbox {name}] {prompt}")
+                # On each line: none of a long question may look like the notebook's own.
+                return builtins.input("\n".join(f"[sandbox {name}] {line}" for line in prompt.split("\n")))
             except EOFError:
                 raise KeyboardInterrupt from None
 

@@ -83,7 +83,7 @@ class ArrowEncoder(TableEncoder):
                 return {"k": "decimal", "p": kind.precision, "s": kind.scale}
             if pa.types.is_fixed_size_binary(kind):
                 return {"k": "fixed", "n": kind.byte_width}
-            if pa.types.is_dictionary(kind):
+            if pa.types.is_dictionary(kind) and not kind.value_type.num_fields:
                 index = self._type(kind.index_type, where, nesting + 1)
                 return {"k": "dictionary", "i": index, "v": self._type(kind.value_type, where, nesting + 1),
                         "o": kind.ordered}  # fmt: skip
@@ -172,8 +172,10 @@ class ArrowDecoder(TableDecoder):
                 raise ValueError("a type of an impossible size")
             return pa.binary(width)
         if kind == "dictionary":
-            index = self._type(node["i"], nesting + 1)
-            return pa.dictionary(index, self._type(node["v"], nesting + 1), ordered=node["o"] is True)
+            index, values = self._type(node["i"], nesting + 1), self._type(node["v"], nesting + 1)
+            if values.num_fields or pa.types.is_dictionary(values):
+                raise ValueError("a dictionary of nested values")
+            return pa.dictionary(index, values, ordered=node["o"] is True)
         fields = listed(node["f"])
         if kind not in _NESTED or len(fields) > _MAX_FIELDS:
             raise ValueError("a type of a kind that can't cross")
@@ -197,7 +199,9 @@ class ArrowDecoder(TableDecoder):
             raise ValueError("an array expected")
         if pa.types.is_dictionary(kind):
             indices, values = self._array_of(node["i"], kind.index_type), self._array_of(node["v"], kind.value_type)
-            return pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
+            array = pa.DictionaryArray.from_arrays(indices, values, ordered=kind.ordered)
+            self.spend(self._written_out(array))  # as some readers do at once
+            return array
         (length,) = ints([node["l"]], 1)
         # A length alone costs nothing to send and is as much as its rows once somebody looks at them.
         self.spend(max(0, length))
@@ -213,6 +217,16 @@ class ArrowDecoder(TableDecoder):
         array = pa.Array.from_buffers(kind, length, buffers, children=children or None)
         array.validate(full=True)
         return array
+
+    def _written_out(self, array: Any) -> int:
+        """Bytes of a dictionary array with each value in its place."""
+        compute = importlib.import_module("pyarrow.compute")
+        values = array.dictionary
+        try:
+            return len(array) * (int(values.type.bit_width) // 8 + 1)
+        except ValueError:  # of no fixed width
+            lengths = compute.binary_length(values).cast("int64").take(array.indices)
+            return 8 * len(array) + int(compute.sum(lengths).as_py() or 0)
 
 
 #: What pyarrow calls the function that makes a type, where that is not the type's own name.

@@ -14,7 +14,7 @@ from .latex import clean_latex
 from .markdown import clean_markdown
 from .redact import Redactor
 from .svg import BadSvg, clean_svg
-from .text import clean_text, clip
+from .text import clean_characters, clean_text, clip
 
 MAX_TEXT = 4 << 20
 MAX_TYPES = 32
@@ -70,7 +70,9 @@ class Bundle:
             if len(text) > MAX_TEXT:
                 self._note(f"{mime} of {len(text)} characters left out: the limit is {MAX_TEXT}")
                 return None
-            return clean_text(clean_markdown(text) if mime == "text/markdown" else clean_latex(text))
+            # What goes goes first: without it, what it stood between comes together.
+            text = clean_characters(text)
+            return clean_markdown(text) if mime == "text/markdown" else clean_latex(text)
         if mime == "text/html":
             return self._clean_html(text)
         try:

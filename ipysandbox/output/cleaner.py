@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from .bundle import Bundle
 from .redact import KnownSecrets, Redactor
-from .text import TextCleaner, clean_text, clip
+from .text import TextCleaner, clean_characters, clean_text, clip
 
 Content = dict[str, Any]
 
@@ -61,7 +61,7 @@ class Cleaner:
             "interrupt_reply": lambda c: self._outcome(c),
             "shutdown_reply": lambda c: {**self._outcome(c), "restart": c.get("restart") is True},
             "input_request": lambda c: {
-                "prompt": _line(c.get("prompt"), 1000),
+                "prompt": _prompt(c.get("prompt")),
                 "password": c.get("password") is True,
             },
         }
@@ -248,6 +248,11 @@ class Cleaner:
 
 def _line(value: object, limit: int) -> str:
     return clean_text(clip(value, limit)) if isinstance(value, str) else ""
+
+
+def _prompt(value: object) -> str:
+    """Of a question the words alone: what moves the cursor could write over who asks."""
+    return clean_characters(clip(value, 1000)).replace("\r", "") if isinstance(value, str) else ""
 
 
 def _one_line(value: object) -> str:

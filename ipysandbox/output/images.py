@@ -17,7 +17,7 @@ _PICTURE = frozenset(
     b"IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs sPLT acTL fcTL fdAT".split()
 )
 _SPACE = re.compile(r"\s+")
-_DATA_URL = re.compile(r"\s*data:(image/[a-z]+);base64,([A-Za-z0-9+/=\s]*)\s*", re.I | re.A)
+_DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=\s]*)", re.I | re.A)
 
 
 class BadImage(ValueError):
@@ -48,7 +48,7 @@ def check_image(mime: str, encoded: str) -> str:
 
 def check_data_url(url: str) -> str:
     """A ``data:`` URL of a raster image written anew; raises BadImage for any other URL."""
-    match = _DATA_URL.fullmatch(url)
+    match = _DATA_URL.fullmatch(url.strip())
     mime = match[1].lower().replace("image/jpg", "image/jpeg") if match else ""
     if match is None or mime not in RASTER:
         raise BadImage("not an embedded picture")

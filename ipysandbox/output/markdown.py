@@ -16,7 +16,7 @@ _INLINE = re.compile(r"(`[^`]+`)")
 _IMAGE = re.compile(r"(?<!!)!+(?=\[)")
 _LESS = re.compile(f"<(?!{_JOINER})")
 # A destination with a scheme other than these, with an entity or escape that could hide one, or from the server's root.
-_ELSEWHERE = r"\s*(?:<|&lt;)?\s*(?!https?://[^\s\\]|mailto:[^\s\\])(?:[/\\]|[^\s()<>/?#]{0,200}[:&\\])"
+_ELSEWHERE = r"\s*(?:(?:<|&lt;)\s*)?(?!https?://[^\s\\]|mailto:[^\s\\])(?:[/\\]|[^\s()<>/?#]{0,200}[:&\\])"
 _LINK = re.compile(rf"\](?=\s{{0,20}}\({_ELSEWHERE}|:{_ELSEWHERE})", re.I)
 
 

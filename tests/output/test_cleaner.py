@@ -374,6 +374,29 @@ def test_html_takes_bounded_time_and_space(name):
     assert len(cleaned) <= 6 * len(BOMBS[name])
 
 
+@pytest.mark.parametrize(
+    ("mime", "text"),
+    [
+        ("text/html", f"<img src='data:image/png;base64,{' ' * 300_000}!'>"),
+        ("text/html", f"<img src='{' ' * 300_000}data:image/png;base64,!'>"),
+        ("image/svg+xml", f"<svg><image href='data:image/png;base64,{'A ' * 150_000}!'/></svg>"),
+        ("text/markdown", f"]({' ' * 300_000}"),
+        ("text/markdown", "](" * 100_000 + " " * 100_000),
+        ("text/markdown", f"]:<{' ' * 300_000}"),
+    ],
+)
+def test_space_without_end_takes_one_look(cleaner, mime, text):
+    """A pattern that tries two ways to share it out would take hours, and the supervisor with it."""
+    shown = cleaner.clean("display_data", {"data": {mime: text, "text/plain": "x"}})
+    assert shown["data"]["text/plain"] == "x"
+
+
+def test_a_question_is_words_alone(cleaner):
+    prompt = "\r\x1b[2K\x1b[31mPassword\x08\x08 for sudo\n\u202e: "
+    asked = cleaner.clean("input_request", {"prompt": prompt, "password": False})
+    assert asked == {"prompt": "[2K[31mPassword for sudo\n‹U+202E›: ", "password": False}
+
+
 def test_notes_are_bounded(cleaner):
     for i in range(10_000):
         show(cleaner, {f"application/x-{i}": "x" * 10})

@@ -11,6 +11,7 @@ import pytest
 from gallery import HTML, MARKDOWN, SINK, SVG, SVG_REFUSED
 from judge import findings, sheet_findings
 
+from ipysandbox.output import Cleaner
 from ipysandbox.output.html import clean_html
 from ipysandbox.output.markdown import clean_markdown
 from ipysandbox.output.svg import BadSvg, clean_svg
@@ -70,6 +71,23 @@ def test_markdown_renders_to_nothing_that_acts(name, renderer):
         assert link.startswith(("https://", "http://", "mailto:")) or not re.match(r"[\w+.-]*:|[/\\]", link)
     assert "\\href" not in rendered
     assert clean_markdown(cleaned) == cleaned
+
+
+@pytest.mark.parametrize(
+    "control", ["\x00", "\x01", "\x08", "\r", "\x1b[0m", "\x1b]0;x\x07", "\x9b1m", "\ud800", "\x7f"]
+)
+@pytest.mark.parametrize(
+    "markup",
+    ["!{}[x](http://sink.test/a)", "[x]{}(javascript:alert(1))", "[x](java{}script:alert(1))", "<{}img src=x>",
+     "[r]{}: javascript:alert(1)\n\n[r]", "$\\h{}ref{{javascript:alert(1)}}{{x}}$"],
+)  # fmt: skip
+@pytest.mark.parametrize("renderer", RENDERERS)
+def test_markdown_that_is_pieced_together_by_what_is_taken_out_is_cleaned_as_a_whole(control, markup, renderer):
+    text = markup.format(control)
+    data = Cleaner().clean("display_data", {"data": {"text/markdown": text, "text/latex": text}})["data"]
+    assert findings(RENDERERS[renderer](data["text/markdown"])) == []
+    assert "\\href" not in data["text/markdown"] + data["text/latex"]
+    assert "<img" not in data["text/latex"]
 
 
 def test_judge_sees_what_an_uncleaned_output_holds():

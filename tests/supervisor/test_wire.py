@@ -54,6 +54,22 @@ def test_a_long_text_of_brackets_and_commas_is_just_a_text() -> None:
     assert unpack(pack(message, KEY), KEY).content["text"] == text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":"' + b"a," * 1_000_000,
+        b'{"a":"' + b'\\",' * 1_000_000,
+        b'{"a":' + b'"\\\\",' * 1_000_000,
+        b'{"a":[' + b'"",' * 1_000_000 + b"0]}",
+        b'{"a":"' + b"\\\\," * 1_000_000 + b'\\"',
+    ],
+    ids=["no end", "escaped quotes", "escaped escapes", "many strings", "escapes and no end"],
+)
+def test_a_long_text_that_is_no_json_is_refused_after_one_look(text: bytes) -> None:
+    with pytest.raises(BadMessage):
+        unpack(frames(b"{}", b"{}", b"{}", text), KEY)
+
+
 def test_nan_and_infinity_become_null() -> None:
     content = unpack(frames(b"{}", b"{}", b"{}", b'{"a": NaN, "b": -Infinity}'), KEY).content
     assert json.dumps(content, allow_nan=False) == '{"a": null, "b": null}'

@@ -169,3 +169,15 @@ def test_a_large_column_is_sent_as_it_lies():
     values = np.arange(1_000_000.0)
     _, buffers = encode(pa.table({"x": values}))
     assert sum(map(len, buffers)) < values.nbytes * 1.01
+
+
+def test_a_dictionary_counts_as_what_it_stands_for():
+    """A reader may write it out: a thousand bytes that stand for a gigabyte are a gigabyte."""
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int8()), ["x" * 1_000_000])
+    tree, buffers = encode(pa.table({"c": long}))
+    assert sum(map(len, buffers)) < 1_100_000
+    with pytest.raises(ValueError, match="larger than"):
+        decode(tree, buffers, limit=100_000_000)
+    nested = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([[1, 2]]))
+    with pytest.raises(Untransferable, match="Arrow type dictionary"):
+        encode(pa.table({"c": nested}))
