@@ -142,6 +142,27 @@ def test_without_the_frame_most_of_the_gallery_gets_through(in_browser: Run, sin
     assert found >= {"fetch", "location", "webrtc", "frame-xml", "frame-written", "cookie", "page", "markup-image"}
 
 
+# Chromium gets a connection ready for a navigation before it asks the policy around the frame, which then forbids it.
+# SECURITY.md says so.
+_LOOKED_UP = {"link-clicked", "link-downloaded", "location", "location-replace", "navigate", "popup-self"}
+
+
+def test_no_name_is_looked_up_but_that_of_a_forbidden_navigation(in_browser: Run, tmp_path: Path) -> None:
+    attacks = gallery("http://NAME.leak.test/")
+    log = tmp_path / "net.json"
+
+    def work(page: Any) -> None:
+        page.add_init_script(LISTEN)
+        page.goto(address)
+        settle(page, len(attacks))
+
+    with served("<!doctype html>" + "".join(shown(text)["data"]["text/html"] for text in attacks.values())) as address:
+        in_browser(work, f"--log-net-log={log}")
+    text = log.read_text(errors="replace")
+    assert "127.0.0.1" in text
+    assert set(re.findall(r"([\w-]+)\.leak\.test", text)) <= _LOOKED_UP
+
+
 def test_a_frame_that_never_rests_leaves_the_page_alive(in_browser: Run) -> None:
     endless = shown("<script>for (;;) ;</script>")
 
