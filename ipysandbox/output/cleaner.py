@@ -29,6 +29,8 @@ class Cleaner:
 
     def __init__(self, html: Literal["sanitize", "isolate", "text"] | str = "sanitize", sandbox: str = "") -> None:
         self.notes: list[str] = []
+        #: Whether even a small output can take its time: frames come with libraries, which are packed.
+        self.packs = html == "isolate"
         self._sandbox = sandbox
         self._bundle = Bundle(html=html, notes=self._note)
         # Tooltips and the like show HTML too, but are no place for a frame.

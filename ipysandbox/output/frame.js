@@ -187,12 +187,14 @@
       script.replaceWith(fresh);
     });
 
-  const mount = async (packed, trusted) => {
+  const unpack = (packed) => {
     const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const content = JSON.parse(await new Response(stream).text());
-    for (const [url, code] of Object.entries(content.libraries)) libraries[url] = { code, url: null };
-    const source = new DOMParser().parseFromString(trusted.createHTML(content.html), "text/html");
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+
+  const mount = async ([markup, ...rest], trusted) => {
+    for (const [url, packed] of rest) libraries[url] = { code: await unpack(packed), url: null };
+    const source = new DOMParser().parseFromString(trusted.createHTML(await unpack(markup[1])), "text/html");
     mounting = false;
     const whole = root(source);
     sweep(whole, Element);
@@ -230,9 +232,8 @@
     return report;
   };
 
-  const packed = self.previousElementSibling.text;
-  self.previousElementSibling.remove();
-  self.remove();
+  const parts = [...body.children].filter((one) => one !== self).map((one) => [one.dataset.for, one.text]);
+  body.replaceChildren();
   if (!window.trustedTypes) {
     say("This output needs a browser with Trusted Types (Chrome, Edge, Firefox 148, Safari 26 or newer).");
     return;
@@ -246,5 +247,5 @@
   });
   const trusted = trustedTypes.createPolicy("ipysandbox", { createHTML: (html) => (mounting ? html : defuse(html)) });
   delete window.trustedTypes; // a library that finds it would make a policy of its own, which is refused
-  mount(packed, trusted).catch((error) => say(`This output could not be shown: ${error}`));
+  mount(parts, trusted).catch((error) => say(`This output could not be shown: ${error}`));
 })();

@@ -77,6 +77,7 @@ class Relay:
         self.on_interrupt: Callable[[], None] | None = None
         #: Sees every output of a request, before it is cleaned; returns whether it passes on.
         self.on_output: Callable[[Message, Message], bool] | None = None
+        self.on_grown: Callable[[Message, Message, dict[str, Any]], bool] | None = None
         #: Asked before a message from iopub is parsed: whether so many bytes may still come.
         self.admits: Callable[[int], bool] = lambda _size: True
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
@@ -246,8 +247,9 @@ class Relay:
                 if self.on_output is not None and not self.on_output(request, message):
                     continue
                 content = await self.clean(kind, message.content, sum(map(len, frames)))
-                if content is not None:
-                    await self.publish(kind, content, request)
+                if content is None or (self.on_grown is not None and not self.on_grown(request, message, content)):
+                    continue
+                await self.publish(kind, content, request)
             elif kind == "execute_input":
                 await self._show_input(request, message)
             elif kind == "ipysandbox_question":
@@ -289,7 +291,7 @@ class Relay:
     async def clean(self, kind: str, content: dict[str, Any], size: int = 0) -> dict[str, Any] | None:
         """What may pass of ``content``. Large ones are cleaned in a thread: limits must be watched meanwhile."""
         async with self._cleaning:
-            if size < _CLEAN_HERE:
+            if size < _CLEAN_HERE and not self._cleaner.packs:
                 return self._cleaner.clean(kind, content)
             return await asyncio.get_running_loop().run_in_executor(None, self._cleaner.clean, kind, content)
 
