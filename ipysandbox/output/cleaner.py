@@ -36,6 +36,8 @@ class Cleaner:
     ) -> None:
         self.notes: list[str] = []
         self.redactor = Redactor(secrets)
+        #: Whether even a small output can take its time: frames come with libraries, which are packed.
+        self.packs = html == "isolate"
         self._sandbox = sandbox
         self._bundle = Bundle(html=html, notes=self._note, redactor=self.redactor)
         # Tooltips and the like show HTML too, but are no place for a frame.

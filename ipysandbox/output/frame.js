@@ -23,6 +23,7 @@
   const slice = uncurry(String.prototype.slice);
   const lower = uncurry(String.prototype.toLowerCase);
   const localName = getter(Element, "localName");
+  const root = getter(Document, "documentElement");
   const insertAdjacentHTML = uncurry(Element.prototype.insertAdjacentHTML);
   const createElement = uncurry(Document.prototype.createElement);
   const userActive = getter(UserActivation, "isActive");
@@ -39,16 +40,23 @@
     return false;
   };
 
-  // `<iframe` becomes `<x-iframe`, wherever it stands: a tag's name is nothing else than these characters.
+  // `<iframe` becomes `<x-iframe`, wherever it stands: a tag's name is nothing else than these characters. In an XML
+  // document a prefix may come first (`<h:iframe`), of any length.
   const defuse = (text) => {
     let done = "";
     let from = 0;
     for (let at = indexOf(text, "<"); at >= 0; at = indexOf(text, "<", at + 1)) {
-      const next = lower(slice(text, at + 1, at + 1 + LONGEST));
+      let start = at + 1;
+      for (let end = start; end < text.length; end++) {
+        const one = slice(text, end, end + 1);
+        if (indexOf(" \t\n\f\r/><", one) >= 0) break;
+        if (one === ":") start = end + 1;
+      }
+      const next = lower(slice(text, start, start + LONGEST));
       for (let one = 0; one < BANNED.length; one++) {
         if (slice(next, 0, BANNED[one].length) === BANNED[one]) {
-          done += slice(text, from, at + 1) + "x-";
-          from = at + 1;
+          done += slice(text, from, start) + "x-";
+          from = start;
           break;
         }
       }
@@ -70,15 +78,19 @@
         return isBanned(localName(made)) ? createElement(ours, "x-left-out") : made;
       });
     }
-    // XML can spell a name with a prefix or an entity, which no pattern on `<` sees.
+    const createDocument = DOMImplementation.prototype.createDocument;
+    replace(DOMImplementation, "createDocument", function (...given) {
+      const made = apply(createDocument, this, given);
+      const first = root(made);
+      return first && isBanned(localName(first)) ? null : made;
+    });
+    // XML can spell a name by entities, which no pattern sees.
     const parse = DOMParser.prototype.parseFromString;
     replace(DOMParser, "parseFromString", function (text, type) {
       const [markup, kind] = [`${text}`, `${type}`];
-      if (kind !== "text/html") {
-        const low = lower(markup);
-        let odd = indexOf(low, "<!doctype") >= 0 || indexOf(low, "<!entity") >= 0;
-        for (let at = 0; at < BANNED.length; at++) odd ||= indexOf(low, ":" + BANNED[at]) >= 0;
-        if (odd) throw new SyntaxError("this XML is not read in an isolated output");
+      const low = kind === "text/html" ? "" : lower(markup);
+      if (indexOf(low, "<!doctype") >= 0 || indexOf(low, "<!entity") >= 0) {
+        throw new SyntaxError("XML with a document type is not read in an isolated output");
       }
       return apply(parse, this, [markup, kind]);
     });
@@ -136,8 +148,8 @@
 
   // The tree of a document that has no window: nothing in it has run or loaded yet. `querySelectorAll` and the like are
   // asked of prototypes, since a form's or document's own names can stand before them.
-  const sweep = (root, type) => {
-    for (const element of type.prototype.querySelectorAll.call(root, "*")) {
+  const sweep = (tree, type) => {
+    for (const element of type.prototype.querySelectorAll.call(tree, "*")) {
       if (isBanned(localName(element))) Element.prototype.remove.call(element);
       else if (element instanceof HTMLTemplateElement) sweep(getter(HTMLTemplateElement, "content")(element), DocumentFragment);
     }
@@ -175,16 +187,18 @@
       script.replaceWith(fresh);
     });
 
-  const mount = async (packed, trusted) => {
+  const unpack = (packed) => {
     const bytes = Uint8Array.from(atob(packed), (one) => one.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const content = JSON.parse(await new Response(stream).text());
-    for (const [url, code] of Object.entries(content.libraries)) libraries[url] = { code, url: null };
-    const source = new DOMParser().parseFromString(trusted.createHTML(content.html), "text/html");
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+
+  const mount = async ([markup, ...rest], trusted) => {
+    for (const [url, packed] of rest) libraries[url] = { code: await unpack(packed), url: null };
+    const source = new DOMParser().parseFromString(trusted.createHTML(await unpack(markup[1])), "text/html");
     mounting = false;
-    const root = getter(Document, "documentElement")(source);
-    sweep(root, Element);
-    const scripts = [...Element.prototype.querySelectorAll.call(root, "script")].filter((one) => runs.test(one.type));
+    const whole = root(source);
+    sweep(whole, Element);
+    const scripts = [...Element.prototype.querySelectorAll.call(whole, "script")].filter((one) => runs.test(one.type));
     const [theirHead, theirBody] = [getter(Document, "head")(source), getter(Document, "body")(source)];
     for (const name of ["class", "style"]) {
       const value = theirBody && attribute(theirBody, name);
@@ -218,9 +232,8 @@
     return report;
   };
 
-  const packed = self.previousElementSibling.text;
-  self.previousElementSibling.remove();
-  self.remove();
+  const parts = [...body.children].filter((one) => one !== self).map((one) => [one.dataset.for, one.text]);
+  body.replaceChildren();
   if (!window.trustedTypes) {
     say("This output needs a browser with Trusted Types (Chrome, Edge, Firefox 148, Safari 26 or newer).");
     return;
@@ -234,5 +247,5 @@
   });
   const trusted = trustedTypes.createPolicy("ipysandbox", { createHTML: (html) => (mounting ? html : defuse(html)) });
   delete window.trustedTypes; // a library that finds it would make a policy of its own, which is refused
-  mount(packed, trusted).catch((error) => say(`This output could not be shown: ${error}`));
+  mount(parts, trusted).catch((error) => say(`This output could not be shown: ${error}`));
 })();

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import base64
 import functools
-import gzip
 import hashlib
 import html
-import json
 import re
 from pathlib import Path
 
-from .libraries import find_libraries
+from .libraries import find_libraries, pack
 from .text import clean_characters
 
 MAX_FRAME = 16 << 20  # characters of one output, before the libraries that it names
 MAX_HEIGHT = 1200  # CSS pixels that a frame grows to by itself; beyond, it scrolls and can be drawn larger
+_DATA = "application/octet-stream"  # no script to a browser
 _HEIGHT = 450  # where nothing tells another: plotly's own
 
 _SCRIPTED = re.compile(r"<script[\s/>]|<[^<>]{1,20000}[\s\"'/]on[a-z]{3,30}\s*=|<i?frame[\s/>]|<canvas[\s/>]", re.I)
@@ -59,9 +58,9 @@ def isolate(markup: str) -> tuple[str | None, list[str]]:
         return None, [f"HTML of {len(markup)} characters left out: the limit of a frame is {MAX_FRAME}"]
     markup = clean_characters(markup)
     libraries, notes = find_libraries(markup)
-    content = json.dumps({"html": markup, "libraries": libraries}).encode()
-    packed = base64.b64encode(gzip.compress(content, 6, mtime=0)).decode()
-    inner = _document(f'<script type="application/octet-stream">{packed}</script><script>{_script()}</script>')
+    parts = [("", pack(markup.encode("utf-8", "replace"))), *libraries.items()]
+    data = "".join(f'<script type="{_DATA}" data-for="{html.escape(name)}">{part}</script>' for name, part in parts)
+    inner = _document(f"{data}<script>{_script()}</script>")
     outer = _document(_frame(inner, "width: 100%; height: 100vh"))
     height = min(_height(markup), MAX_HEIGHT)
     look = f"width: 100%; height: {height}px; min-height: 30px; resize: vertical; background: white"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import gzip
 import importlib.metadata
 import importlib.util
 import re
@@ -19,11 +21,11 @@ _MATHJAX = "/ajax/libs/mathjax/"
 _VEGA = "https://cdn.jsdelivr.net/npm/"
 _PLOTLY = re.compile(r"plotly\.js v(\d[\w.-]*)")
 _MOST = 8
-_PART = 32 << 20  # characters; Bokeh with everything has 5 million
+_MOST_BYTES = 32 << 20  # of one library; the largest of Bokeh's has 1.5 million
 
 
 def find_libraries(markup: str) -> tuple[dict[str, str], list[str]]:
-    """The text of each library that ``markup`` names by its address on the maker's server, and what can't be had."""
+    """Each library, packed, that ``markup`` names by its address on the maker's server, and what can't be had."""
     found: dict[str, str] = {}
     notes: list[str] = []
     for match in _ADDRESS.finditer(markup):
@@ -45,9 +47,9 @@ def find_libraries(markup: str) -> tuple[dict[str, str], list[str]]:
 
 def _plotly(version: str) -> tuple[str | None, str | None]:
     path = _inside("plotly", "package_data/plotly.min.js")
-    text = _read(path) if path else None
-    have = _PLOTLY.search(text[:2000]) if text else None
-    return _same("plotly.js", version, have[1] if have else None, text)
+    head = _PLOTLY.search(_head(path)) if path else None
+    have = head[1] if head else None
+    return _same("plotly.js", version, have, path)
 
 
 def _bokeh(part: str, version: str) -> tuple[str | None, str | None]:
@@ -56,13 +58,14 @@ def _bokeh(part: str, version: str) -> tuple[str | None, str | None]:
         have = importlib.metadata.version("bokeh") if path else None
     except importlib.metadata.PackageNotFoundError:
         have = None
-    return _same(part, version, have, _read(path) if path and have == version else None)
+    return _same(part, version, have, path)
 
 
-def _same(name: str, wanted: str, have: str | None, text: str | None) -> tuple[str | None, str | None]:
+def _same(name: str, wanted: str, have: str | None, path: Path | None) -> tuple[str | None, str | None]:
     """A library of another version is none: outputs are written for one."""
-    if have == wanted and text is not None:
-        return text, None
+    packed = _packed(path, path.stat().st_mtime_ns) if path and have == wanted else None
+    if packed is not None:
+        return packed, None
     package = name.partition(".")[0].partition("-")[0]
     what = f"its version here is {have}" if have else f"{package} is not installed here"
     return (
@@ -83,10 +86,18 @@ def _inside(package: str, name: str) -> Path | None:
     return None
 
 
-@functools.lru_cache(maxsize=4)
-def _read(path: Path) -> str | None:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return text if len(text) <= _PART else None
+def _head(path: Path) -> str:
+    with open(path, "rb") as file:
+        return file.read(2000).decode("utf-8", "replace")
+
+
+def pack(text: bytes) -> str:
+    """Text as a page can hold it without quoting, in the least room."""
+    return base64.b64encode(gzip.compress(text, 6, mtime=0)).decode()
+
+
+@functools.lru_cache(maxsize=8)
+def _packed(path: Path, _changed: int) -> str | None:
+    """Once for each file as it is: a second's work for the largest."""
+    text = path.read_bytes()
+    return pack(text) if len(text) <= _MOST_BYTES else None

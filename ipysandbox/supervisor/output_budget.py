@@ -30,6 +30,7 @@ class OutputBudget:
         self._late, self._late_since = 0, time.monotonic()
         box.relay.admits = self._admits
         box.relay.on_output = self._on_output
+        box.relay.on_grown = self._on_grown
 
     def reset(self) -> None:
         """A new sandbox has no finished cells."""
@@ -46,9 +47,20 @@ class OutputBudget:
 
     def _on_output(self, request: Message, message: Message) -> bool:
         """Count an output of the running cell, or of an earlier one whose threads go on; cut what is too much."""
+        return self._count(
+            request, message, max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
+        )
+
+    def _on_grown(self, request: Message, message: Message, cleaned: dict[str, Any]) -> bool:
+        """Count what cleaning has added: a frame brings a library of millions of characters, named in a few."""
+        if not self._box.cleaner.packs:
+            return True
+        grown = _weight(cleaned) - _weight(message.content)
+        return grown <= _LIGHTEST_OTHER or self._count(request, message, grown)
+
+    def _count(self, request: Message, message: Message, weight: int) -> bool:
         running = self._box.cell
         cell = running if running is not None and request.id == running.request.id else None
-        weight = max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
         if cell is None:
             return self._on_late_output(weight)
         before = cell.output

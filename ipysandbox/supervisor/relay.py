@@ -81,6 +81,7 @@ class Relay:
         self.on_interrupt: Callable[[], None] | None = None
         #: Sees every output of a request, before it is cleaned; returns whether it passes on.
         self.on_output: Callable[[Message, Message], bool] | None = None
+        self.on_grown: Callable[[Message, Message, dict[str, Any]], bool] | None = None
         #: Asked before a message from iopub is parsed: whether so many bytes may still come.
         self.admits: Callable[[int], bool] = lambda _size: True
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
@@ -257,8 +258,9 @@ class Relay:
                 content = await self.clean(kind, message.content, sum(map(len, frames)))
                 if kind == "stream":
                     self._streaming = request
-                if content is not None:
-                    await self.publish(kind, content, request)
+                if content is None or (self.on_grown is not None and not self.on_grown(request, message, content)):
+                    continue
+                await self.publish(kind, content, request)
             elif kind == "execute_input":
                 await self._show_input(request, message)
             elif kind == "ipysandbox_question":
@@ -305,7 +307,7 @@ class Relay:
 
     async def _in_turn(self, work: Callable[..., Any], *arguments: Any, size: int = 0) -> Any:
         async with self._cleaning:
-            if size < _CLEAN_HERE:
+            if size < _CLEAN_HERE and not self._cleaner.packs:
                 return work(*arguments)
             return await asyncio.get_running_loop().run_in_executor(None, work, *arguments)
 

@@ -62,6 +62,11 @@ SCRIPTS = {
     "frame-xml": "const d = new DOMParser().parseFromString(`<!DOCTYPE a [<!ENTITY e '&#60;h:iframe "
     'xmlns:h="http://www.w3.org/1999/xhtml" src="javascript:top.postMessage({claim:/NAME/.source,value:1},String.fromCharCode(42))"/>\'>]>'
     "<a>&e;</a>`, 'text/xml'); document.body.append(document.importNode(d.documentElement, true))",
+    "frame-xml-inner": "const d = new Document(); d.append(d.createElement('a')); d.documentElement.innerHTML = "
+    "`<h:iframe xmlns:h='http://www.w3.org/1999/xhtml' src='javascript:top.postMessage({claim:/NAME/.source,value:1},String.fromCharCode(42))'/>`; "
+    "document.body.append(d.documentElement.firstChild)",
+    "frame-document": "const d = document.implementation.createDocument('http://www.w3.org/1999/xhtml', 'iframe'); "
+    "d.documentElement.srcdoc = `<script>top.postMessage({claim: 'NAME', value: 1}, '*')</script>`; document.body.append(d.documentElement)",
     "frame-custom": "customElements.define('x-f', class extends HTMLIFrameElement {}, {extends: 'iframe'}); "
     "const f = new (customElements.get('x-f'))(); claim('NAME', f.localName)",
     "frame-written": "document.write('<ifr'); document.write(`ame srcdoc=\"<script>"
@@ -101,6 +106,7 @@ SCRIPTS = {
     "popup-blank": "const w = window.open('about:blank'); w.location = SINK + 'NAME'",
     "parent": "parent.location = SINK + 'NAME'",
     "top": "top.location = SINK + 'NAME'",
+    "siblings": "for (let i = 0; i < top.length; i++) if (top[i] !== parent) try { top[i].location = SINK + 'NAME' } catch (e) {}",
     "top-window": "window.open(SINK + 'NAME', '_top')",
     # the page
     "cookie": "attempt('NAME', () => document.cookie); attempt('NAME', () => top.document.cookie)",

@@ -361,6 +361,21 @@ threading.Thread(target=flood, daemon=True).start()
             pytest.fail(str(notices))
 
 
+def test_a_frame_counts_by_what_it_brings(make_box: MakeBox) -> None:
+    """A few characters name a library of some hundred thousand, which the notebook would hold each time."""
+    version = pytest.importorskip("bokeh").__version__
+    box = make_box(overrides={"limits.output": "4MiB", "output.html": "isolate"})
+    address = f"https://cdn.bokeh.org/bokeh/release/bokeh-{version}.min.js"
+    result = box.run(f"""
+from IPython.display import HTML, display
+while True: display(HTML("<script src='{address}'></script>"))
+""")
+    assert result.limit is not None
+    assert result.limit.name == "output"
+    assert 1 <= len(result.outputs) < 20
+    assert sum(len(str(output)) for output in result.outputs) < 8 << 20
+
+
 def test_many_outputs_that_say_nothing_are_bounded(make_box: MakeBox) -> None:
     box = make_box(overrides={"limits.output": "1MiB"})
     box.run(_FORGE)
