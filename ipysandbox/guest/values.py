@@ -42,6 +42,7 @@ def decode(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES, i
         return decoder.node(tree["value"])
     except ImportError as exc:
         raise ValueError(f"the value needs {exc.name or 'a package'}, which is not installed on this side") from None
-    except (TypeError, LookupError, RecursionError, AttributeError, ArithmeticError, NotImplementedError) as exc:
-        # What numpy, pandas and datetime raise when fields of the right type don't fit each other.
+    except ValueError:
+        raise
+    except Exception as exc:  # noqa: BLE001 - what libraries raise when fields of the right type don't fit each other
         raise ValueError(f"malformed value ({type(exc).__name__})") from None

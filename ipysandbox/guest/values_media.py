@@ -16,6 +16,7 @@ from .values_plain import Buffer, Node, ints, text
 _MODES = {"1": 1, "L": 8, "P": 8, "LA": 16, "RGB": 24, "RGBA": 32, "CMYK": 32, "YCbCr": 24, "LAB": 24, "HSV": 24,
           "I": 32, "F": 32, "I;16": 16}  # fmt: skip
 _MAX_SIDE = 1 << 20
+_MAX_PIXELS = 64_000_000  # of a PNG, as output/images.py has it
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -58,6 +59,7 @@ class ValueDecoder(ArrowDecoder):
         mode, (width, height), data = text(node["m"]), ints(node["s"], 2), bytes(self.buffer(node["b"]))
         if mode not in _MODES or not (0 < width < _MAX_SIDE and 0 < height < _MAX_SIDE):
             raise ValueError("a picture of a kind that can't cross")
+        self.spend(width * height)  # of which "1" sends an eighth
         if len(data) != (width * _MODES[mode] + 7) // 8 * height:
             raise ValueError("a picture whose size and pixels disagree")
         image = importlib.import_module("PIL.Image").frombytes(mode, (width, height), data)
@@ -72,6 +74,6 @@ class ValueDecoder(ArrowDecoder):
         """As IPython shows a picture; a browser decodes it."""
         data = bytes(self.buffer(node["b"]))
         sides = struct.unpack(">II", data[16:24]) if len(data) > 32 else (0, 0)
-        if data[:8] != _PNG or data[12:16] != b"IHDR" or not all(0 < side < 1 << 16 for side in sides):
+        if data[:8] != _PNG or data[12:16] != b"IHDR" or not 0 < sides[0] * sides[1] <= _MAX_PIXELS:
             raise ValueError("a figure that is no PNG")
         return importlib.import_module("IPython.display").Image(data=data, format="png", embed=True)

@@ -224,12 +224,7 @@ class PlainDecoder:
     def keys(self, node: Node) -> list[Any]:
         """Values that will be hashed. Each is of an exact known type by now, so nothing of the sender's runs."""
         keys = self.nodes(node)
-        counts: dict[int, int] = {}
-        for key in keys:
-            code = hash(key)
-            counts[code] = counts.get(code, 0) + 1
-        if counts and max(counts.values()) > _SAME_HASH:
-            raise ValueError("too many keys with the same hash")
+        check_hashes(keys)
         return keys
 
     def spend(self, count: int) -> None:
@@ -296,6 +291,16 @@ class PlainDecoder:
     def _time(self, node: dict[str, Any]) -> dt.time:
         hour, minute, second, micro, fold = ints(node["v"], 5)
         return dt.time(hour, minute, second, micro, zone(node["z"]), fold=fold)
+
+
+def check_hashes(values: Iterable[Any]) -> None:
+    """Raises ValueError if many of ``values`` have one hash, TypeError if one has none."""
+    counts: dict[int, int] = {}
+    for value in values:
+        code = hash(value)
+        counts[code] = counts.get(code, 0) + 1
+    if counts and max(counts.values()) > _SAME_HASH:
+        raise ValueError("too many keys with the same hash")
 
 
 def text(node: Node, limit: int = 256) -> str:

@@ -18,6 +18,7 @@ from .values_plain import (
     PlainDecoder,
     PlainEncoder,
     Untransferable,
+    check_hashes,
     ints,
     label,
     listed,
@@ -37,6 +38,7 @@ _FREQ = re.compile(r"-?[0-9]{0,4}[A-Za-z]{1,4}(?:-[A-Z]{3})?", re.A)
 _NULLABLE = re.compile(r"U?Int(?:8|16|32|64)|Float(?:32|64)|boolean")
 _SPARSE = re.compile(r"(?:cs[rc]|coo)_(?:matrix|array)")
 _MAX_DIMENSIONS = 32
+_MOST_UNSORTED = 10_000
 _MAX_NESTING = 8  # of dtypes in dtypes
 
 
@@ -250,6 +252,12 @@ class TableDecoder(PlainDecoder):
         (size, *offsets) = ints([node["size"], *(at for _, _, at in fields)], len(fields) + 1)
         if not fields or not 0 < size < 2**31:
             raise ValueError("a dtype of an impossible size")
+        # numpy adds up offset and size in 32 bits, and believes the sum. Fields that overlap are much for little.
+        end = 0
+        for offset, kind in sorted((at, kind.itemsize) for at, (_, kind, _) in zip(offsets, fields, strict=True)):
+            if not end <= offset <= size - kind:
+                raise ValueError("a dtype whose fields don't fit into it")
+            end = offset + kind
         names, formats = [name for name, _, _ in fields], [kind for _, kind, _ in fields]
         return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
 
@@ -352,7 +360,7 @@ class TableDecoder(PlainDecoder):
                 values[i] = item
             return values
         if kind == "category":
-            codes, categories = self._vector(node["a"], "i"), self._index(node["c"])
+            codes, categories = self._vector(node["a"], "i"), self._distinct(self._index(node["c"]))
             return pd.Categorical.from_codes(codes, categories=categories, ordered=node["o"] is True)
         if kind == "zoned":
             naive, where = pd.DatetimeIndex(self._vector(node["a"], "M")), zone(node["z"])
@@ -371,6 +379,15 @@ class TableDecoder(PlainDecoder):
                 return column
         raise ValueError("a column of a kind that can't cross")
 
+    def _distinct(self, index: Any) -> Any:
+        """``index``, which pandas will look through for equals.
+
+        Sorted numbers it compares one by one; others go into a table, whose collisions their sender can choose.
+        """
+        if index.dtype.kind != "O" and len(index) > _MOST_UNSORTED and not index.is_monotonic_increasing:
+            raise ValueError(f"more than {_MOST_UNSORTED} categories or levels in no order")
+        return index
+
     def _categorical(self, node: dict[str, Any]) -> Any:
         column = self._column(node["v"])
         if type(column) is not self.pd.Categorical:
@@ -388,7 +405,9 @@ class TableDecoder(PlainDecoder):
                 raise ValueError("a level that has levels")
             arrays = [self._vector(code, "i") for code in codes]
             names = self.keys(node["n"])
-            return pd.MultiIndex(levels=[self._index(level) for level in levels], codes=arrays, names=names)
+            return pd.MultiIndex(
+                levels=[self._distinct(self._index(level)) for level in levels], codes=arrays, names=names
+            )
         (name,) = self.keys([node["n"]])
         if kind == "range":
             span = range(*ints(node["v"], 3))
@@ -398,8 +417,7 @@ class TableDecoder(PlainDecoder):
             raise ValueError("an index of a kind that can't cross")
         column = self._column(node["a"])
         if column.dtype.kind == "O" and isinstance(column, self.np.ndarray):
-            for value in column:
-                hash(value)
+            check_hashes(column)
         index = pd.Index(column, dtype=column.dtype, name=name, tupleize_cols=False)
         if node.get("q") is not None and type(index) in (pd.DatetimeIndex, pd.TimedeltaIndex):
             index.freq = matched(_FREQ, node["q"])

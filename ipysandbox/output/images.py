@@ -14,7 +14,7 @@ RASTER = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 #: Chunks of a PNG that say how it looks (PNG, third edition, 11; APNG's are among them).
 _PICTURE = frozenset(
-    b"IHDR PLTE IDAT IEND tRNS cHRM gAMA iCCP sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs sPLT acTL fcTL fdAT".split()
+    b"IHDR PLTE IDAT IEND tRNS cHRM gAMA sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs acTL fcTL fdAT".split()
 )
 _SPACE = re.compile(r"\s+")
 _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=\s]*)", re.I | re.A)

@@ -11,7 +11,7 @@ _COMMAND = re.compile(
     re.I | re.A,
 )
 _SPACED = r"\\ "  # TeX's explicit space: also right after another backslash, where a removed one would make a command
-_MATH = re.compile(r"\$|\\[(\[]|\\begin")
+_MATH = re.compile(r"\$|\\[(\[]|\\begin|&")  # an entity may stand for each of them
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 

@@ -19,6 +19,7 @@ from ipysandbox.backends.base import Backend, Change, Instance, StartRequest
 from ipysandbox.check import check
 from ipysandbox.errors import SandboxError, StartError
 from ipysandbox.output import Cleaner, KnownSecrets, clean_text
+from ipysandbox.output.text import clean_characters
 from ipysandbox.policy import Effective
 from ipysandbox.policy.model import Limits
 
@@ -261,6 +262,7 @@ class Managed:
         removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
         self._written = instance.written()
         if removed:
+            removed = [" ".join(clean_characters(text).split()) for text in removed]  # names are hostile text
             shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
             self.notices.append(f"Disarmed in writable folders: {shown}.")
             self.trail.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])

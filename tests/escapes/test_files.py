@@ -131,6 +131,12 @@ open("results/sub.ipynb", "w").write("{}"); open("results/fine.csv", "w").write(
     assert any(".git renamed" in notice for notice in result.notices)
 
 
+def test_the_name_of_a_trap_does_nothing_to_who_is_told_of_it(box: Sandbox) -> None:
+    told = box.run("import os\nos.symlink('/etc', 'results/\x1b[2Jx\\n\u202ey')").notices
+    assert any("‹U+202E›y removed" in notice for notice in told)
+    assert not any(character in "".join(told) for character in "\x1b\n\u202e")
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -153,6 +159,20 @@ def test_traps_are_disarmed_however_they_are_laid(project: Path, make_box: Calla
     found = [name for _, folders, files in os.walk(project / "results") for name in (*folders, *files)]
     assert not {".git", ".envrc", "x.pth"} & set(found)
     assert make_box().run("1").status == "ok"  # nothing was left that hinders the next start
+
+
+def test_no_link_is_left_that_leads_out_through_one_that_was_there(
+    project: Path, outside: Path, make_box: Callable[..., Sandbox]
+) -> None:
+    (project / "results").mkdir()
+    (project / "results" / "ext").symlink_to(outside)
+    box = make_box()
+    code = "os.mkdir('results/n'); os.symlink('ext/secret.txt', 'results/a'); os.symlink('../ext', 'results/n/b')"
+    result = box.run("import os\n" + code + "\nos.symlink('n', 'results/fine'); os.chmod('results', 0o777)")
+    assert result.status == "ok"
+    assert sorted(path.name for path in (project / "results").iterdir()) == ["ext", "fine", "n"]
+    assert list((project / "results" / "n").iterdir()) == []
+    assert stat.S_IMODE((project / "results").stat().st_mode) == 0o755
 
 
 @pytest.mark.parametrize("where", ["results", "results/a/study.git"])

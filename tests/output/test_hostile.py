@@ -79,6 +79,7 @@ def test_markdown_renders_to_nothing_that_acts(name, renderer):
 @pytest.mark.parametrize(
     "markup",
     ["!{}[x](http://sink.test/a)", "[x]{}(javascript:alert(1))", "[x](java{}script:alert(1))", "<{}img src=x>",
+     "&#36;{}\\href{{javascript:alert(1)}}{{x}}&#36;",
      "[r]{}: javascript:alert(1)\n\n[r]", "$\\h{}ref{{javascript:alert(1)}}{{x}}$"],
 )  # fmt: skip
 @pytest.mark.parametrize("renderer", RENDERERS)

@@ -182,6 +182,11 @@ HOSTILE = {
     "many-dimensions": value(array("<i8", [1] * 200), INT64),
     "field-outside": value(array({"fields": [["a", "<i8", 100]], "size": 8}, [1]), INT64),
     "negative-offset": value(array({"fields": [["a", "<i8", -8]], "size": 8}, [1]), INT64),
+    "field-far-outside": value(array({"fields": [["a", "<U3", 2147483640]], "size": 32}, [3]), b"x" * 96),
+    "subarray-outside": value(
+        array({"fields": [["a", {"base": "|u1", "shape": [2147483640]}, 16]], "size": 32}, [1]), b"x" * 32
+    ),
+    "fields-on-fields": value(array({"fields": [["a", "<i8", 0], ["b", "<i8", 4]], "size": 16}, [1]), b"x" * 16),
     "huge-subarray": value(array({"fields": [["a", {"base": "<i8", "shape": [2**40]}, 0]], "size": 8}, [1]), INT64),
     "third-truth": value(array("|b1", [1]), b"\x02"),
     "no-such-character": value(array("<U1", [1]), b"\xff\xff\xff\xff"),
@@ -193,6 +198,7 @@ HOSTILE = {
     "no-denominator": value({"t": "fraction", "v": [1, 0]}),
     "zone-with-dots": value({"t": "datetime", "v": [2024, 1, 1, 0, 0, 0, 0, 0], "z": {"k": "../../etc/passwd"}}),
     "zone-absolute": value({"t": "datetime", "v": [2024, 1, 1, 0, 0, 0, 0, 0], "z": {"k": "/etc/passwd"}}),
+    "zone-is-a-folder": value({"t": "datetime", "v": [2024, 1, 1, 0, 0, 0, 0, 0], "z": {"k": "America"}}),
     "zone-unknown": value({"t": "datetime", "v": [2024, 1, 1, 0, 0, 0, 0, 0], "z": {"k": "No/Where"}}),
     "month-13": value({"t": "date", "v": [2024, 13, 1]}),
     "decimal-words": value({"t": "decimal", "v": "1_0"}),
@@ -211,6 +217,33 @@ HOSTILE = {
             "v": {"k": "category", "a": array("<i8", [1]), "c": {**RANGE, "v": [0, 0, 1]}, "o": False},
         },
         INT64,
+    ),
+    "categories-in-no-order": value(
+        {
+            "t": "categorical",
+            "v": {
+                "k": "category",
+                "a": array("<i8", [1]),
+                "c": {"t": "index", "k": "array", "a": {"k": "numpy", "a": array("<i8", [20_000], 1)}, "n": None},
+                "o": False,
+            },
+        },
+        INT64,
+        (np.arange(20_000, dtype="i8")[::-1] << 40).tobytes(),
+    ),
+    "index-of-collisions": value(
+        {
+            "t": "series",
+            "a": {"k": "numpy", "a": array("<i8", [1000])},
+            "i": {
+                "t": "index",
+                "k": "array",
+                "a": {"k": "values", "v": [{"t": "int", "v": f"{i * (2**61 - 1):x}"} for i in range(1000)]},
+                "n": None,
+            },
+            "n": None,
+        },
+        INT64 * 1000,
     ),
     "text-length-negative": value(
         {"t": "series", "a": {"k": "object", "b": 1, "n": array("<i8", [1]), "h": None}, "i": RANGE, "n": None},

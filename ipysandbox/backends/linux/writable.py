@@ -38,7 +38,9 @@ class WritableFolder:
         #: Of the files that were written since then, some names and the number, as the last ``sweep`` met them.
         self.written: list[str] = []
         self.written_total = 0
+        self._mode = stat.S_IMODE(os.stat(path).st_mode)
         # By path and not by inode: an old file can be moved to a new name. What is here now is covered inside.
+        self._here_before: set[str] = set()
         self._here_before = {relative for info, relative, folder in walk(path) if self._trap(info, relative, folder)}
         self._base_bytes, self._base_files = self._count()
         self.bytes = self.files = 0
@@ -82,11 +84,21 @@ class WritableFolder:
 
     def _trap(self, info: os.stat_result, relative: str, folder: int) -> bool:
         kind = stat.S_IFMT(info.st_mode)
-        if kind == stat.S_IFLNK and _leads_out(relative, folder):
+        if kind == stat.S_IFLNK and self._leads_out(relative, folder):
             return True
         plain = kind in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
         set_id = kind == stat.S_IFREG and bool(info.st_mode & 0o6000)
         return not plain or set_id or self._acts(relative, folder)
+
+    def _leads_out(self, relative: str, folder: int) -> bool:
+        """By itself, or through one that the user had here before and that does."""
+        target = _target(relative, folder)
+        if target is None:
+            return False
+        # "." and "..": of folders, whose names in this one they take back
+        inside = os.path.normpath("/".join((*relative.split("/")[:-1], *target))).split("/")
+        through = ("/".join(inside[:count]) for count in range(1, len(inside) + 1))
+        return _goes_up(relative, target) or any(path in self._here_before for path in through)
 
     def _acts(self, relative: str, folder: int) -> bool:
         """Whether programs act on this name, by itself or for what lies beside it."""
@@ -120,6 +132,8 @@ class WritableFolder:
             except OSError as exc:
                 done.append(f"{relative} could not be disarmed ({exc.strerror}): look at it before you use this folder")
         entries.close()
+        if stat.S_IMODE(os.stat(self.path).st_mode) != self._mode:
+            os.chmod(self.path, self._mode)
         return done
 
     def _note_written(self, info: os.stat_result, relative: str) -> None:
@@ -135,7 +149,7 @@ class WritableFolder:
         if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
             os.unlink(name, dir_fd=folder)
             return f"{relative} removed (not a file)"
-        if kind == stat.S_IFLNK and _leads_out(relative, folder):
+        if kind == stat.S_IFLNK and self._leads_out(relative, folder):
             os.unlink(name, dir_fd=folder)
             return f"{relative} removed (a link out of this folder)"
         if not self._acts(relative, folder):
@@ -171,17 +185,21 @@ def _has(folder: int, name: str) -> bool:
     return True
 
 
-def _leads_out(relative: str, folder: int) -> bool:
+def _target(relative: str, folder: int) -> list[str] | None:
+    """The parts of a symbolic link's target; None where it is gone."""
+    try:
+        return [part for part in os.readlink(relative.split("/")[-1], dir_fd=folder).split("/") if part != "."]
+    except OSError:
+        return None
+
+
+def _goes_up(relative: str, target: list[str]) -> bool:
     """Whether a symbolic link may lead out of the writable folder: what the host writes there next would go elsewhere.
 
     Leading ".." are exact, since the link's own folder was reached through no link; one further on may follow a link.
     """
-    *parents, name = relative.split("/")
-    try:
-        parts = [part for part in os.readlink(name, dir_fd=folder).split("/") if part != "."]
-    except OSError:
-        return False  # gone meanwhile
+    parents = relative.split("/")[:-1]
     up = 0
-    while up < len(parts) and parts[up] == "..":
+    while up < len(target) and target[up] == "..":
         up += 1
-    return parts[:1] == [""] or up > len(parents) or ".." in parts[up:]
+    return target[:1] == [""] or up > len(parents) or ".." in target[up:]
