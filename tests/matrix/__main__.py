@@ -26,7 +26,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from datetime import date
 from pathlib import Path
 
 import table
@@ -53,7 +52,7 @@ def main() -> int:
         except Impossible as exc:
             left_out[name] = str(exc)
             print(f"left out: {exc}", file=sys.stderr)
-    text = table.markdown(columns, left_out, day=date.today().isoformat(), command=_command())
+    text = table.markdown(columns, left_out, command=_command())
     print(text, end="")
     if options.write:
         options.write.write_text(table.replaced(options.write.read_text("utf-8"), text), "utf-8")

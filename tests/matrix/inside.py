@@ -15,6 +15,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -44,12 +45,14 @@ _BENIGN = {
     "confined": ["tests/confined/test_honest.py", "tests/transfer/test_round_trip.py"],
 }
 #: What an emulated machine needs of the deadlines that a case is given, in seconds.
-_SLOW_SECONDS = "600"
+SLOW_SECONDS = "600"
 
 
 class Told(TypedDict):
     """What one environment gave."""
 
+    #: When, as YYYY-MM-DD.
+    day: str
     doctor: dict[str, Any]
     #: Digest of the package that was tested.
     sources: str
@@ -72,7 +75,7 @@ def main() -> int:
     doctor = _doctor(options.user)
     with tempfile.TemporaryDirectory(prefix="matrix-", dir="/tmp") as folder:
         Path(folder).chmod(0o777)
-        told = Told(doctor=doctor, sources=sources(), cases=cases(options.probes),
+        told = Told(day=date.today().isoformat(), doctor=doctor, sources=sources(), cases=cases(options.probes),
                     hostile={}, benign=[0, 0], skipped=0, failed=[])  # fmt: skip
         rows = _probes(options, Path(folder)) if options.probes else _tests(options, doctor["tier"], Path(folder))
         for hostile, family, name, trouble in rows:
@@ -164,7 +167,7 @@ def _probes(options: argparse.Namespace, folder: Path) -> Iterator[tuple[bool, s
     if options.user:
         command += ["--user", options.user]
     if options.slow:
-        command += ["--timeout", _SLOW_SECONDS]
+        command += ["--timeout", SLOW_SECONDS]
     # In a container root has no right to the namespaces that the harness would stay in.
     if os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         command += ["--no-isolate"]
@@ -181,7 +184,7 @@ def _tests(options: argparse.Namespace, tier: str, folder: Path) -> Iterator[tup
     for hostile, family, paths in [*groups, (False, "", _BENIGN[tier])]:
         out = folder / f"{hostile}-{family.replace(' ', '-')}.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={out}", *paths]
-        command += [f"--timeout={_SLOW_SECONDS}"] if options.slow else []
+        command += [f"--timeout={SLOW_SECONDS}"] if options.slow else []
         subprocess.run(_as(options.user, command), cwd=_ROOT)
         for case in ElementTree.parse(out).iter("testcase"):
             yield hostile, family, f"{case.get('classname')}::{case.get('name')}", _trouble(case)

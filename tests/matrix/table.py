@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inside import Told
+from inside import SLOW_SECONDS, Told
 
 BEGIN = "<!-- Written by `python tests/matrix --write`. -->"
 END = "<!-- End of what it wrote. -->"
@@ -25,7 +25,7 @@ def holds(told: Told) -> bool:
     return held == run > 0 and told["benign"][0] == told["benign"][1] and not told["failed"]
 
 
-def markdown(columns: Mapping[str, Told], left_out: Mapping[str, str], *, day: str, command: str) -> str:
+def markdown(columns: Mapping[str, Told], left_out: Mapping[str, str], *, command: str) -> str:
     names = list(columns)
     lines = [_row("", *(_NAMES[name] for name in names)), _row("---", *("---" for _ in names))]
     lines += [_row(fact, *(_facts(columns[name])[fact] for name in names)) for fact in _FACTS]
@@ -40,8 +40,11 @@ def markdown(columns: Mapping[str, Told], left_out: Mapping[str, str], *, day: s
     lines += [f"- {_NAMES[name]}, not held: {row}" for name in names for row in columns[name]["failed"]]
     lines += [f"- {_NAMES[name]}: left out, {reason}" for name, reason in left_out.items()]
     lines += [f"- Cases: {text}" for text in dict.fromkeys(columns[name]["cases"] for name in names)]
-    versions = dict.fromkeys(columns[name]["sources"] for name in names)
-    lines.append(f"- {day}, `{command}`; sources of the package: sha256 {', '.join(versions) or 'none'}")
+    if any(name.startswith("vm") for name in names):
+        lines.append(f"- A virtual machine may be emulated: a case has {SLOW_SECONDS} s there")
+    days = ", ".join(sorted({columns[name]["day"] for name in names}))
+    versions = ", ".join(sorted({columns[name]["sources"] for name in names}))
+    lines.append(f"- Run: {days or 'never'}, by `{command}`; sha256 of the package's sources: {versions or 'none'}")
     return "\n".join(lines) + "\n"
 
 
