@@ -33,7 +33,7 @@ def main(host_pid: int, ready_fd: int) -> None:
             # The hard limit stays: a sandbox needs one above 0.
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
             folder, _lock = runtime.create()
-            zygote = zygote_handle.spawn(folder)
+            zygote = zygote_handle.spawn(folder, host_pid)
             from .app import serve
 
             serve(folder, host_pid, host, zygote, tell)

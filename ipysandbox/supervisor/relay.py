@@ -39,6 +39,8 @@ _OUTPUTS = frozenset("stream display_data update_display_data execute_result err
 _REMEMBERED = 500
 #: Bytes of a message that are cleaned without leaving the event loop: some milliseconds of hostile HTML.
 _CLEAN_HERE = 16 << 10
+#: Bytes of a question, or of an answer on the control channel.
+_SHORT = 1 << 20
 #: Seconds that a question waits for the outputs before it, which come by another socket.
 _QUESTION_WAIT = 1.0
 
@@ -192,7 +194,7 @@ class Relay:
         while True:
             await asyncio.sleep(0)
             frames = await self._back[channel].recv_multipart()
-            message = self._unpack(frames)
+            message = self._unpack(frames) if channel == "shell" else self._unpack_short(frames)
             if message is None:
                 continue
             internal = self._internal.pop(message.parent_id, None)
@@ -280,7 +282,7 @@ class Relay:
     async def _stdin_from_kernel(self) -> None:
         while True:
             await asyncio.sleep(0)
-            message = self._unpack(await self._back["stdin"].recv_multipart())
+            message = self._unpack_short(await self._back["stdin"].recv_multipart())
             if message is None:
                 continue
             request = self._known.get(message.parent_id)
@@ -323,6 +325,13 @@ class Relay:
         except BadMessage:
             self.dropped += 1
             return None
+
+    def _unpack_short(self, frames: list[bytes]) -> Message | None:
+        """Of a channel on which no honest message is long: what is, is not even looked into."""
+        if sum(map(len, frames)) <= _SHORT:
+            return self._unpack(frames)
+        self.dropped += 1
+        return None
 
     # -- the clients' side
 

@@ -27,6 +27,8 @@ from ipysandbox.backends.linux.processes import tree
 
 #: The promise is two seconds; the rest is what a loaded machine needs to run the test itself.
 _GONE_SECONDS = 15.0
+#: A supervisor may take a while to end in order; one that does not is killed after 15.
+_HANGS_SECONDS = 45.0
 _KILLS, _HOSTS = 200, 4
 #: Most are of the cheap kind: what a new supervisor and zygote import takes a second of the processor.
 _WEIGHTS = {"sandbox": 15, "supervisor": 2, "host": 1, "zygote": 1}
@@ -131,6 +133,21 @@ def test_kill_9_of_host_supervisor_or_sandbox_leaves_nothing(project: Path) -> N
     assert sum(counts.values()) == _KILLS
     assert set(counts) == set(_WEIGHTS)
     print(f"killed {dict(counts)}; slowest end {max(host.slowest for host in hosts):.2f} s")
+
+
+def test_a_supervisor_that_hangs_does_not_keep_a_sandbox_alive_after_its_notebook(project: Path) -> None:
+    command = [sys.executable, "-c", _HOST, str(project)]
+    runtime = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+    known = set(tree(os.getpid()))
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        supervisor = int(host.stdout.readline().split()[1])
+        os.kill(supervisor, signal.SIGSTOP)  # as code does to it that makes it look at one message for hours
+        host.kill()
+    _wait_until(functools.partial(_ours, known), _HANGS_SECONDS)
+    _wait_until(lambda: list(runtime.glob("ipysandbox")), _GONE_SECONDS)
+    os.rmdir(runtime)
 
 
 def _collect_ids(runtime: Path, ids: set[str], done: threading.Event) -> None:

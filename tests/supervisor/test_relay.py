@@ -108,6 +108,16 @@ def test_a_question_that_overtook_a_print_waits_for_it(short_folder: Path) -> No
     run(short_folder, test)
 
 
+def test_a_question_as_long_as_a_book_is_dropped_and_the_next_one_comes(short_folder: Path) -> None:
+    async def test(kernel: Kernel, client: Client, request: Message) -> None:
+        for prompt in ("x" * 2_000_000, "short"):
+            await kernel.send("iopub", "ipysandbox_question", {}, request)
+            await kernel.send("stdin", "input_request", {"prompt": prompt, "password": False}, request)
+        assert (await client.next("stdin")).content["prompt"] == "short"
+
+    run(short_folder, test)
+
+
 def test_a_question_of_a_kernel_that_marks_none_comes_all_the_same(short_folder: Path) -> None:
     async def test(kernel: Kernel, client: Client, request: Message) -> None:
         await kernel.send("stdin", "input_request", {"prompt": "? ", "password": False}, request)

@@ -45,6 +45,7 @@ class LinuxBackend(Backend):
     def __init__(self, runtime_dir: Path, spawned: Spawned | None = None) -> None:
         """``spawned``: a zygote that was started ahead."""
         self._runtime_dir, self._spawned = runtime_dir, spawned
+        self._host = os.getpid() if spawned is None else spawned.host
         self.machine = machine.probe()
         self.choice = choice.choose(self.machine)
         self._groups = GroupKeeper(self.machine.cgroup, runtime_dir.name)
@@ -134,7 +135,7 @@ class LinuxBackend(Backend):
         async with self._lock:
             if self._zygote is None or not self._zygote.alive():
                 fonts.prepare()
-                spawned, self._spawned = self._spawned or spawn(self._runtime_dir), None
+                spawned, self._spawned = self._spawned or spawn(self._runtime_dir, self._host), None
                 zygote = ZygoteHandle(spawned)
                 started = asyncio.ensure_future(zygote.started())
                 await asyncio.gather(started, self._groups.prepare(zygote.pid, started))

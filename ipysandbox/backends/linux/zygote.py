@@ -18,6 +18,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,12 @@ _MORE_MODULES = (
 )
 _HEADER = struct.Struct("!I")
 _MAX_REQUEST = 64 << 20
+#: From the host's end to the supervisor's, which sweeps what may be large; ordinarily it takes a moment.
+_GRACE_SECONDS = 15.0
 
 
-def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
+def main(control_fd: int, host: int, runtime_dir: str, *preload: str) -> None:
+    """``host``: the process whose end is the end of everything, though the supervisor should not notice it."""
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=control_fd)
@@ -57,10 +61,11 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
     _send(control, {"event": "ready", "pid": os.getpid()})
     children: dict[int, str] = {}
     made: dict[int, list[str]] = {}
-    while True:
+    ended = _Ended(host)
+    while not ended.too_long():
         # Load what is left only while nobody waits for a sandbox.
-        sources: list[Any] = [control, wake_r]
-        readable, _, _ = select.select(sources, [], [], 0 if pending else None)
+        sources: list[Any] = [control, wake_r, *ended.sources()]
+        readable, _, _ = select.select(sources, [], [], 0 if pending else ended.wait())
         if wake_r in readable:
             _drain(wake_r)
             for pid, name, status in _reap(children):
@@ -82,6 +87,35 @@ def main(control_fd: int, runtime_dir: str, preload: list[str]) -> None:
         elif pending and not readable:
             _preload(pending.pop(0))
     _end(children, [folder for folders in made.values() for folder in folders], runtime_dir)
+
+
+class _Ended:
+    """The host process: once it has ended, the supervisor has ``_GRACE_SECONDS`` to end too, and is killed then."""
+
+    def __init__(self, host: int) -> None:
+        self._supervisor = os.getppid()
+        self._since: float | None = None
+        try:
+            self._fd = os.pidfd_open(host)
+        except ProcessLookupError:
+            self._fd, self._since = -1, time.monotonic()
+
+    def sources(self) -> list[int]:
+        return [self._fd] if self._since is None else []
+
+    def wait(self) -> float | None:
+        return None if self._since is None else max(0.0, self._since + _GRACE_SECONDS - time.monotonic())
+
+    def too_long(self) -> bool:
+        if self._since is None:
+            if select.select([self._fd], [], [], 0)[0]:
+                self._since = time.monotonic()
+            return False
+        if time.monotonic() < self._since + _GRACE_SECONDS:
+            return False
+        if os.getppid() == self._supervisor:  # it hangs: nothing else of it is left to end in order
+            os.kill(self._supervisor, signal.SIGKILL)
+        return True
 
 
 def _preload(name: str) -> None:

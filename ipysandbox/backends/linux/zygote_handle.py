@@ -28,15 +28,17 @@ class Spawned(NamedTuple):
     control: socket.socket
     #: What it writes to stderr, for an error message.
     errors: int
+    #: The notebook's kernel, whose end it sees for itself.
+    host: int
 
 
-def spawn(runtime_dir: Path) -> Spawned:
+def spawn(runtime_dir: Path, host: int) -> Spawned:
     """Start the zygote process; it loads what kernels need while the caller goes on."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     errors = os.memfd_create("zygote-errors", os.MFD_CLOEXEC)
-    code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), argv[1], argv[2:])"
+    code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), int(argv[1]), *argv[2:])"
     process = subprocess.Popen(
-        bootstrap.command(code, [str(theirs.fileno()), str(runtime_dir), *_PRELOAD]),
+        bootstrap.command(code, [str(theirs.fileno()), str(host), str(runtime_dir), *_PRELOAD]),
         env={
             "LANG": "C.UTF-8",
             "PATH": "/usr/bin:/bin",
@@ -53,14 +55,14 @@ def spawn(runtime_dir: Path) -> Spawned:
         start_new_session=True,
     )
     theirs.close()
-    return Spawned(process, ours, errors)
+    return Spawned(process, ours, errors, host)
 
 
 class ZygoteHandle:
     """The supervisor's handle on the zygote process."""
 
     def __init__(self, spawned: Spawned) -> None:
-        self._process, self._control, self._errors = spawned
+        self._process, self._control, self._errors, _ = spawned
         self._control.setblocking(False)
         self._pids: dict[str, int] = {}
         self._forks: dict[str, asyncio.Future[int]] = {}
