@@ -6,40 +6,15 @@ default. Plotly is told by its environment variable; the others as soon as the c
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from types import ModuleType
 from typing import Any
+
+from .after_import import after_import
 
 
 def prepare() -> None:
-    sys.meta_path.insert(0, _AfterImport())
-
-
-class _AfterImport(MetaPathFinder):
-    """Calls a function with a module once that has been loaded; loading itself is left to who does it anyway."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, Callable[[Any], None]] = {"bokeh.io": _bokeh, "altair": _altair}
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        act = self._waiting.pop(fullname, None)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target) if act else None
-        if act is None or spec is None or spec.loader is None:
-            return None
-        load = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            load(module)
-            act(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    after_import({"bokeh.io": _bokeh, "altair": _altair})
 
 
 def _bokeh(module: Any) -> None:

@@ -22,7 +22,7 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, figures, gpu, script, threads, values
+from . import CHANNELS, confined, figures, gpu, progress, script, threads, values
 from .forks import ForkAwareIOPubThread
 
 #: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
@@ -286,6 +286,7 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     threads.set_numeric_threads(int(program["threads"]))
     if os.environ.get("IPYSANDBOX_HTML") == "isolate":
         figures.prepare()
+    progress.prepare()
     sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before
     config = Config()
     config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ipysandbox.guest.gpu import AfterImport
+from ipysandbox.guest.after_import import AfterImport
 
 _HERE = Path(__file__).parent
 _GIB = 1 << 30
@@ -303,7 +303,7 @@ def test_a_library_that_changed_its_interface_still_imports(tmp_path: Path, monk
     def broken(module: Any) -> None:
         module.no_such_thing()
 
-    with pytest.warns(UserWarning, match="some_library could not be told its share"):
+    with pytest.warns(UserWarning, match="some_library could not be fitted to the sandbox"):
         module = _import(tmp_path, monkeypatch, "x = 1", broken)
     assert module.x == 1
 

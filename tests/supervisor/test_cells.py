@@ -179,6 +179,13 @@ def test_a_question_comes_after_all_that_was_printed_before_it(box: Sandbox) -> 
     assert asked.status == "ok"
 
 
+@pytest.mark.parametrize("source", ["tqdm.notebook", "tqdm.auto", "tqdm.autonotebook", "tqdm"])
+def test_a_progress_bar_is_text_wherever_it_comes_from(box: Sandbox, source: str) -> None:
+    result = box.run(f"from {source} import tqdm\nsum(tqdm(range(5), desc='reading'))")
+    assert (result.status, result.value) == ("ok", 10)
+    assert "reading: 100%" in result.stderr
+
+
 def test_nothing_is_lost_of_what_is_printed_faster_than_it_is_read(box: Sandbox) -> None:
     result = box.run("for n in range(20_000): print(n, flush=True)")
     assert result.status == "ok"
