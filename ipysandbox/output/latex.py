@@ -11,7 +11,11 @@ _COMMAND = re.compile(
     re.I | re.A,
 )
 _SPACED = r"\\ "  # TeX's explicit space: also right after another backslash, where a removed one would make a command
-_MATH = re.compile(r"\$|\\[(\[]|\\begin|&")  # an entity may stand for each of them
+# What begins mathematics, or a part of it written as an entity: "$", "\\", "(" and "[".
+_MATH = re.compile(
+    r"\$|\\[(\[]|\\begin|&(?:#0*(?:36|92|40|91)(?!\d)|#x0*(?:24|5c|28|5b)(?![\da-f])|dollar|bsol|lpar|lsqb|lbrack)",
+    re.I,
+)
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 

@@ -33,7 +33,7 @@ def test_a_value_that_can_not_cross_names_its_type_and_changes_nothing(notebook:
 
 
 def test_an_object_of_the_notebook_that_can_not_cross_runs_nothing(notebook: Notebook) -> None:
-    notebook.run("gate = open").ok()
+    notebook.run("import threading\ngate = threading.Lock()").ok()
     ran = notebook.run("%%sandbox v -i gate\nprint('ran')")
     assert ran.ename == "ValueRefused"
     first, rest = ran.error.split("\n")
