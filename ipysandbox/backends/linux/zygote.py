@@ -38,7 +38,7 @@ _GRACE_SECONDS = 15.0
 
 
 def main(control_fd: int, host: int, runtime_dir: str, *preload: str) -> None:
-    """``host``: the process whose end is the end of everything, though the supervisor should not notice it."""
+    """``host``: a pidfd of the process whose end is the end of everything, though the supervisor should not notice."""
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=control_fd)
@@ -75,7 +75,7 @@ def main(control_fd: int, host: int, runtime_dir: str, *preload: str) -> None:
             if received is None:
                 break
             message, fds = received
-            pid = _spawn(message, fds, control, (wake_r, wake_w))
+            pid = _spawn(message, fds, control, (wake_r, wake_w, ended.fd))
             children[pid] = message["id"]
             made = {
                 old: folders for old, folders in made.items() if old in children or any(map(os.path.exists, folders))
@@ -93,22 +93,18 @@ class _Ended:
     """The host process: once it has ended, the supervisor has ``_GRACE_SECONDS`` to end too, and is killed then."""
 
     def __init__(self, host: int) -> None:
-        self._supervisor = os.getppid()
+        self.fd, self._supervisor = host, os.getppid()
         self._since: float | None = None
-        try:
-            self._fd = os.pidfd_open(host)
-        except ProcessLookupError:
-            self._fd, self._since = -1, time.monotonic()
 
     def sources(self) -> list[int]:
-        return [self._fd] if self._since is None else []
+        return [self.fd] if self._since is None else []
 
     def wait(self) -> float | None:
         return None if self._since is None else max(0.0, self._since + _GRACE_SECONDS - time.monotonic())
 
     def too_long(self) -> bool:
         if self._since is None:
-            if select.select([self._fd], [], [], 0)[0]:
+            if select.select([self.fd], [], [], 0)[0]:
                 self._since = time.monotonic()
             return False
         if time.monotonic() < self._since + _GRACE_SECONDS:
@@ -128,7 +124,7 @@ def _preload(name: str) -> None:
     gc.freeze()
 
 
-def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, wake: tuple[int, int]) -> int:
+def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, own: tuple[int, ...]) -> int:
     """Fork the monitor of a new sandbox. ``fds``: report socket, log pipe, then the program's own."""
     pid = os.fork()
     if pid:
@@ -138,7 +134,7 @@ def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, wake
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         control.close()
-        for fd in wake:
+        for fd in own:
             os.close(fd)
         report_sock = socket.socket(fileno=fds[0])
         # The plan comes over the sandbox's own socket: what it holds never enters the zygote's memory.

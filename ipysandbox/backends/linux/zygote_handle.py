@@ -36,9 +36,10 @@ def spawn(runtime_dir: Path, host: int) -> Spawned:
     """Start the zygote process; it loads what kernels need while the caller goes on."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     errors = os.memfd_create("zygote-errors", os.MFD_CLOEXEC)
+    seen = os.pidfd_open(host)  # not by its number: sandboxes can read the command line
     code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), int(argv[1]), *argv[2:])"
     process = subprocess.Popen(
-        bootstrap.command(code, [str(theirs.fileno()), str(host), str(runtime_dir), *_PRELOAD]),
+        bootstrap.command(code, [str(theirs.fileno()), str(seen), str(runtime_dir), *_PRELOAD]),
         env={
             "LANG": "C.UTF-8",
             "PATH": "/usr/bin:/bin",
@@ -50,11 +51,12 @@ def spawn(runtime_dir: Path, host: int) -> Spawned:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=None if os.environ.get("IPYSANDBOX_DEBUG") else errors,
-        pass_fds=[theirs.fileno()],
+        pass_fds=[theirs.fileno(), seen],
         cwd="/",
         start_new_session=True,
     )
     theirs.close()
+    os.close(seen)
     return Spawned(process, ours, errors, host)
 
 
