@@ -126,7 +126,9 @@ def test_input_fails_at_once_where_the_client_can_not_answer(client: BlockingKer
 def test_every_client_sees_the_code_of_a_cell_once_and_before_its_output(client: BlockingKernelClient) -> None:
     reply, messages = _run(client, "print(1)")
     kinds = [message["msg_type"] for message in messages if message["msg_type"] != "status"]
-    assert kinds == ["execute_input", "stream"]
+    # A print is as many messages as ipykernel sends it in: its line's end comes alone where the machine is busy.
+    assert kinds[:2] == ["execute_input", "stream"]
+    assert kinds.count("execute_input") == 1
     shown = next(message["content"] for message in messages if message["msg_type"] == "execute_input")
     assert shown == {"code": "print(1)", "execution_count": reply["content"]["execution_count"]}
 
