@@ -84,7 +84,7 @@ class Supervisor:
             running = self.sandboxes.get(name)
             if running is not None:
                 same = running.effective.digest() == effective.digest() and not body.get("fresh")
-                if same and running.instance is not None and running.instance.alive():
+                if same and running.alive:
                     running.validate = bool(body.get("validate", True))
                     return running
                 del self.sandboxes[name]

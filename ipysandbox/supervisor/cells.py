@@ -137,15 +137,22 @@ class Cells:
         await self._box.relay.publish("status", {"execution_state": "busy"}, message)
         if not await self._passes_the_check(message, source, options):
             return
-        instance = await self._box.living_instance()
+        instance = await self._ready_instance()
         cell = Cell(message, self._count, effective.policy.limits)
-        unhidden = await instance.hide_new_names()
-        if unhidden:
-            raise SandboxError(
-                f"these new files can't be hidden from the sandbox: {', '.join(unhidden[:5])}; restart it"
-            )
         await self._carry_out(cell, instance)
         await self._finish(cell, instance)
+
+    async def _ready_instance(self) -> Instance:
+        """A sandbox that lives, with what came to the project since then hidden from it."""
+        while True:
+            instance = await self._box.living_instance()
+            unhidden = await instance.hide_new_names()
+            if unhidden:
+                raise SandboxError(
+                    f"these new files can't be hidden from the sandbox: {', '.join(unhidden[:5])}; restart it"
+                )
+            if self._box.lives(instance):  # or a limit ended it meanwhile
+                return instance
 
     async def _passes_the_check(self, message: Message, source: str, options: Mapping[str, Any]) -> bool:
         """Read the code first, where that was asked for; a refusal is answered."""

@@ -73,6 +73,10 @@ class Managed:
         self.trail = Trail(audit, name, notebook, self.notices, self.cleaner.redactor)
         self._attempts = Attempts(self.trail)
         self.instance: Instance | None = None
+        #: The one that is being killed: it answers for a moment yet, but no cell may begin in it.
+        self._condemned: Instance | None = None
+        #: A sandbox starts when the one before it has ended, its folders looked at.
+        self._life = asyncio.Lock()
         directory.mkdir(mode=0o700, exist_ok=True)
         self.relay = Relay(directory, self.cleaner)
         self.relay.on_interrupt = self.interrupt
@@ -100,6 +104,10 @@ class Managed:
 
     async def start(self) -> None:
         """Start a fresh sandbox behind the same sockets. Raises StartError and leaves nothing behind."""
+        async with self._life:
+            await self._start()
+
+    async def _start(self) -> None:
         request = StartRequest(self.name, self.effective, self._directory)
         began = time.monotonic()
         self._folders.hold()
@@ -154,7 +162,7 @@ class Managed:
 
     async def living_instance(self) -> Instance:
         """The sandbox to run a cell in: a new one where the last has ended, which the user is told."""
-        if self.instance is None or not self.instance.alive():
+        if not self.alive:
             await self.end_instance("ended by itself")
             await self.start()
             self.notices.append("This cell ran in a new sandbox: the variables of the one before it are lost.")
@@ -176,13 +184,27 @@ class Managed:
         instance, self.instance = self.instance, None
         if instance is None:
             return
-        await instance.kill()
-        self.relay.detach()
-        self.cells.ended()
-        self._finish_others("the sandbox ended")
-        await self.look_at_changes(instance)
-        self._attempts.sum_up()
-        self.trail.after(events.SANDBOX_STOP, reason=reason, changes=len(self._changes))
+        async with self._life:
+            await instance.kill()
+            self.relay.detach()
+            self.cells.ended()
+            self._finish_others("the sandbox ended")
+            await self.look_at_changes(instance)
+            self._attempts.sum_up()
+            self.trail.after(events.SANDBOX_STOP, reason=reason, changes=len(self._changes))
+
+    def condemn(self, instance: Instance) -> None:
+        """Kill it without waiting; whatever asks from now on finds it dead."""
+        self._condemned = instance
+        in_background(instance.kill())
+
+    def lives(self, instance: Instance) -> bool:
+        """Whether it runs and is to go on running."""
+        return instance.alive() and instance is not self._condemned
+
+    @property
+    def alive(self) -> bool:
+        return self.instance is not None and self.lives(self.instance)
 
     def _on_exit(self, instance: Instance, _status: int | None) -> None:
         """The sandbox ended; if not on our order, then in the middle of a cell or between two."""
@@ -208,6 +230,7 @@ class Managed:
         if self.cell is not None and not self.cell.interrupted:
             self.cell.killed_by = KILLERS.get(by, KILLERS[""])
         if self.instance is not None:
+            self._condemned = self.instance
             await self.instance.kill()
 
     def interrupt(self) -> None:
@@ -224,13 +247,13 @@ class Managed:
 
     def _kill_if_running(self, cell: Cell) -> None:
         if self.cell is cell and cell.reply is None and self.instance is not None:
-            in_background(self.instance.kill())
+            self.condemn(self.instance)
 
     def fail(self, exc: BaseException) -> None:
         """Something of ours broke: end the sandbox rather than let it run unwatched, and say so."""
         self.notices.append(f"The supervisor failed ({type(exc).__name__}: {exc}) and ended the sandbox.")
         if self.instance is not None:
-            in_background(self.instance.kill())
+            self.condemn(self.instance)
         self.trail.after(events.SUPERVISOR_FAILED, severity="alert", error=type(exc).__name__, text=str(exc))
 
     # -- what the relay tells
@@ -294,7 +317,7 @@ class Managed:
         return [replace(change, path=self.cleaner.redactor.text(clean_text(change.path))) for change in found]
 
     def state(self) -> dict[str, Any]:
-        alive = self.instance is not None and self.instance.alive()
+        alive = self.alive
         cell, usage = self.cell, self.watch.usage
         return {
             "name": self.name,

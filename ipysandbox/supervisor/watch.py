@@ -12,7 +12,6 @@ from ipysandbox.audit import events
 from ipysandbox.backends.base import Instance, Usage
 
 from . import limits as limit_rules
-from .background import in_background
 from .cells import Cell
 from .limits import LimitHit
 
@@ -83,7 +82,7 @@ class Watch:
         if hit is not None:
             cell.hit = cell.hit or hit
             await instance.kill()  # it has lost a process
-        return alive and instance.alive()
+        return alive and self._box.lives(instance)
 
     def between_cells(self, ended: Cell) -> None:
         """From now on cpu time counts against nobody's cell."""
@@ -140,7 +139,7 @@ class Watch:
         elif cell.hit is None:
             self.stop(cell, hit, soft=soft)
         elif not soft:
-            in_background(instance.kill())  # within the time that another limit's interrupt was given
+            self._box.condemn(instance)  # within the time that another limit's interrupt was given
 
     def _note(self, cell: Cell | None, usage: Usage) -> None:
         self.usage = usage
@@ -159,7 +158,7 @@ class Watch:
             instance.interrupt()
             self._box.kill_later(cell, 0.0 if instance.deaf() else _LIMIT_GRACE)
         else:
-            in_background(instance.kill())
+            self._box.condemn(instance)
 
     def end_between_cells(self, hit: LimitHit) -> None:
         """End the sandbox and tell why, once however often it is seen."""
@@ -168,7 +167,7 @@ class Watch:
             if instance is self._told:
                 return
             self._told = instance
-            in_background(instance.kill())
+            self._box.condemn(instance)
         self._box.notices.append(f"Between cells the sandbox went over its {hit.text}")
         self._box.trail.after(
             events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed
@@ -186,4 +185,4 @@ class Watch:
             cell.hit = hit
         else:
             self._box.notices.append(f"The sandbox was ended by its {hit.text}")
-        in_background(instance.kill())
+        self._box.condemn(instance)

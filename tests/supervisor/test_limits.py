@@ -348,6 +348,27 @@ def test_hiding_is_named_whenever_it_is_noticed(make_box: MakeBox) -> None:
     assert any("hid which files" in text for text in told)
 
 
+_FILLS_LATER = """
+import subprocess, sys
+for _ in range(3):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep({}); kept = bytearray(300 << 20); time.sleep(60)"])
+"""
+
+
+def test_a_cell_that_comes_while_a_limit_ends_the_sandbox_is_never_lost(make_box: MakeBox) -> None:
+    """It runs in the next one, or is told which limit ended it: at whatever moment of its own that was."""
+    box = make_box(overrides={"limits.memory": "512MiB"})
+    for number in range(8):
+        code, told = _FILLS_LATER.format(0.02 * number), ""
+        deadline = time.monotonic() + 30
+        while "limit on memory" not in told:
+            result = box.run(code)
+            assert result.status in ("ok", "limit"), result.error
+            told = " ".join((*result.notices, result.limit.text if result.limit else ""))
+            code = "1"
+            assert time.monotonic() < deadline
+
+
 def test_output_is_bounded_and_what_came_before_is_shown(make_box: MakeBox) -> None:
     box = make_box(overrides={"limits.output": "1MiB"})
     result = box.run("while True: print('x' * 999)")

@@ -199,6 +199,8 @@ class LinuxInstance(Instance):
         self._last_changes = self.changes()
         self._used()
         self._ended.set()
+        if self._cover_reply is not None and not self._cover_reply.done():
+            self._cover_reply.set_result([])  # nothing is there any more that could see them
         loop = asyncio.get_running_loop()
         if self._report.fileno() >= 0:
             loop.remove_reader(self._report.fileno())
@@ -339,7 +341,10 @@ class LinuxInstance(Instance):
             return []
         loop = asyncio.get_running_loop()
         self._cover_reply = loop.create_future()
-        await loop.sock_sendall(self._report, json.dumps({"cover": new}).encode() + b"\n")
+        try:
+            await loop.sock_sendall(self._report, json.dumps({"cover": new}).encode() + b"\n")
+        except (BrokenPipeError, ConnectionResetError):
+            return []  # it is ending
         failed = await asyncio.wait_for(self._cover_reply, _COVER_SECONDS)
         self._covered.update({path: now_there[path] for path in new})
         return failed
