@@ -140,8 +140,8 @@ def test_without_the_frame_most_of_the_gallery_gets_through(in_browser: Run, sin
 
     def work(page: Any) -> set[str]:
         page.add_init_script(LISTEN)
-        page.goto(address)
-        for _ in range(100):
+        page.goto(address, wait_until="commit")  # some of these never have loaded
+        for _ in range(300):
             if len(found := through(page.evaluate("heard"))) >= _WORK and "webrtc" in found:
                 break
             page.wait_for_timeout(100)
