@@ -1,11 +1,12 @@
 """Prints how far each limit can be overshot and how long it takes to enforce, for four ways of driving it.
 
-``python tests/benchmarks/limits.py`` measures what this machine gives to this user, a control group or the watchdog:
-the first line says which. Nothing here passes or fails.
+``python tests/benchmarks/limits.py [LIMIT ...]`` measures what this machine gives to this user, a control group or the
+watchdog: the first line says which. Nothing here passes or fails.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -25,13 +26,18 @@ _ROUNDS = 3
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("limits", nargs="*", metavar="LIMIT", help=f"one of {', '.join(LIMITS)}; all of them without")
+    chosen = parser.parse_args().limits or [*LIMITS]
+    if unknown := {*chosen} - {*LIMITS}:
+        parser.error(f"no such limit: {', '.join(unknown)}")
     console = Console()
     with tempfile.TemporaryDirectory(prefix=".ipysandbox-benchmark-", dir=Path.home()) as folder:
         for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "JUPYTER_CONFIG_DIR"):
             os.environ[name] = f"{folder}/{name.lower()}"
         console.print(f"memory is held by {', '.join(_layers(Path(folder)))}", highlight=False)
         table = Table("limit", *ACTORS, box=SIMPLE_HEAD)
-        for limit in LIMITS:
+        for limit in chosen:
             table.add_row(
                 limit, *(_cell([_once(Path(folder), limit, actor) for _ in range(_ROUNDS)]) for actor in ACTORS)
             )
