@@ -25,7 +25,7 @@ from .policy import Policy, check_given
 from .supervisor.client import ControlClient
 from .supervisor.limits import LimitHit
 from .supervisor.spawn import Supervisor
-from .supervisor.wire import BadMessage, Message, new_header, pack, unpack
+from .supervisor.wire import BadMessage, Message, new_header, pack, unpack, without_copies
 
 #: A value of this encoded size (bytes) is fetched along with the result; a larger one when ``value`` is first read.
 _EAGER_VALUE = 1 << 20
@@ -527,13 +527,13 @@ class _Connection:
 
     def _read(self, channel: str) -> Message | None:
         try:
-            return unpack(self._sockets[channel].recv_multipart(), self.key)
+            return unpack(without_copies(self._sockets[channel].recv_multipart(copy=False)), self.key)
         except BadMessage:
             return None
 
     def ask(self, kind: str, content: dict[str, Any], buffers: list[Any], seconds: float) -> Message:
         request = Message(new_header(kind, self._session), {}, {}, content, buffers=buffers)
-        self._sockets["shell"].send_multipart(pack(request, self.key))
+        self._sockets["shell"].send_multipart(pack(request, self.key), copy=not buffers)
         while True:
             message = self._receive("shell", seconds)
             if message is not None and message.parent_id == request.id:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import zmq.asyncio
 from ipysandbox.guest import CHANNELS
 from ipysandbox.output import Cleaner
 
-from .wire import BadMessage, Message, new_header, pack, unpack
+from .wire import BadMessage, Buffer, Message, new_header, pack, unpack, without_copies
 
 #: One frame; libzmq drops the connection that sends a larger one before it is in memory. A value may be a large array.
 MOST_BYTES = 600 << 20
@@ -188,12 +188,12 @@ class Relay:
             return
         metadata = {k: v for k, v in message.metadata.items() if k != "ipysandbox"}
         out = Message(message.header, message.parent, metadata, message.content, buffers=message.buffers)
-        await self._back[channel].send_multipart(pack(out, self._back_key))
+        await self._back[channel].send_multipart(pack(out, self._back_key), copy=not out.buffers)
 
     async def _from_kernel(self, channel: str) -> None:
         while True:
             await asyncio.sleep(0)
-            frames = await self._back[channel].recv_multipart()
+            frames = without_copies(await self._back[channel].recv_multipart(copy=False))
             message = self._unpack(frames) if channel == "shell" else self._unpack_short(frames)
             if message is None:
                 continue
@@ -319,14 +319,14 @@ class Relay:
             if self._streaming is not None:
                 await self.publish("stream", content, self._streaming)
 
-    def _unpack(self, frames: list[bytes]) -> Message | None:
+    def _unpack(self, frames: Sequence[Buffer]) -> Message | None:
         try:
             return unpack(frames, self._back_key)
         except BadMessage:
             self.dropped += 1
             return None
 
-    def _unpack_short(self, frames: list[bytes]) -> Message | None:
+    def _unpack_short(self, frames: Sequence[Buffer]) -> Message | None:
         """Of a channel on which no honest message is long: what is, is not even looked into."""
         if sum(map(len, frames)) <= _SHORT:
             return self._unpack(frames)
@@ -339,7 +339,7 @@ class Relay:
         sock = self._front[channel]
         while True:
             try:
-                message = unpack(await sock.recv_multipart(), self.key)
+                message = unpack(without_copies(await sock.recv_multipart(copy=False)), self.key)
             except BadMessage:
                 continue
             if message.type == "execute_request" and channel == "shell":
@@ -403,7 +403,7 @@ class Relay:
         *,
         metadata: dict[str, Any] | None = None,
         channel: str | None = None,
-        buffers: list[bytes] | None = None,
+        buffers: list[Buffer] | None = None,
     ) -> None:
         """Answer ``request`` once, and tell that it is done."""
         where, _ = self._waiting.pop(request.id, (channel or "shell", None))
@@ -412,7 +412,7 @@ class Relay:
         message = Message(
             new_header(kind, self.session), request.header, metadata or {}, content, request.idents, buffers or []
         )
-        await self._front[channel or where].send_multipart(pack(message, self.key))
+        await self._front[channel or where].send_multipart(pack(message, self.key), copy=not message.buffers)
         await self.publish("status", {"execution_state": "idle"}, request)
         if request.id not in self._known:
             self._published.pop(request.id, None)

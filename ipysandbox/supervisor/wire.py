@@ -15,8 +15,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+import zmq
+
 DELIMITER = b"<IDS|MSG>"
 PROTOCOL = "5.4"
+#: Delimiter, signature, and the four that it signs.
+_PARTS = 6
 #: libjson and ours recurse per level; no honest message comes near.
 _MOST_DEPTH = 60
 _MOST_BUFFERS = 10_000
@@ -26,6 +30,9 @@ _LOOK_ABOVE = 1 << 20
 _MOST_ITEMS = 200_000
 #: Of a text without escapes: whatever it is, this takes one look at each byte.
 _STRING = re.compile(rb'"[^"]*"')
+
+
+Buffer = bytes | memoryview
 
 
 class BadMessage(ValueError):
@@ -39,7 +46,7 @@ class Message:
     metadata: dict[str, Any]
     content: dict[str, Any]
     idents: list[bytes] = field(default_factory=list)
-    buffers: list[bytes] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
 
     @property
     def type(self) -> str:
@@ -72,7 +79,7 @@ def sign(key: bytes, parts: Sequence[bytes]) -> bytes:
     return mac.hexdigest().encode()
 
 
-def pack(message: Message, key: bytes) -> list[bytes]:
+def pack(message: Message, key: bytes) -> list[Buffer]:
     """Frames of ``message``, signed with ``key``. NaN and infinity stay as JavaScript's parsers know them: null."""
     parts = [
         json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
@@ -81,19 +88,32 @@ def pack(message: Message, key: bytes) -> list[bytes]:
     return [*message.idents, DELIMITER, sign(key, parts), *parts, *message.buffers]
 
 
-def unpack(frames: Sequence[bytes], key: bytes) -> Message:
+def without_copies(received: Sequence[zmq.Frame]) -> list[Buffer]:
+    """Frames for ``unpack``: a value's buffers, which may be large, stay where libzmq has put them."""
+    parts = 0
+    frames: list[Buffer] = []
+    for frame in received:
+        if parts < _PARTS:
+            frames.append(frame.bytes)
+            parts += bool(parts or frames[-1] == DELIMITER)
+        else:
+            frames.append(frame.buffer)
+    return frames
+
+
+def unpack(frames: Sequence[Buffer], key: bytes) -> Message:
     """Raises BadMessage."""
     try:
         at = list(frames[:16]).index(DELIMITER)
     except ValueError:
         raise BadMessage("no delimiter") from None
-    if len(frames) < at + 6 or len(frames) > at + 6 + _MOST_BUFFERS:
+    if len(frames) < at + _PARTS or len(frames) > at + _PARTS + _MOST_BUFFERS:
         raise BadMessage(f"{len(frames)} frames")
-    signature, parts = frames[at + 1], frames[at + 2 : at + 6]
+    signature, *parts = (bytes(frame) for frame in frames[at + 1 : at + _PARTS])
     if not hmac.compare_digest(signature, sign(key, parts)):
         raise BadMessage("wrong signature")
     header, parent, metadata, content = (_load(part) for part in parts)
-    return Message(header, parent, metadata, content, list(frames[:at]), list(frames[at + 6 :]))
+    return Message(header, parent, metadata, content, [*map(bytes, frames[:at])], list(frames[at + _PARTS :]))
 
 
 def _items(part: bytes) -> int:
