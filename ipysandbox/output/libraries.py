@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
+import html
 import importlib.metadata
 import importlib.util
 import re
@@ -37,9 +38,17 @@ def find_libraries(markup: str) -> tuple[dict[str, str], list[str]]:
             found[address] = text
         if note:
             notes.append(note)
-    for match in _REMOTE.finditer(markup):
-        if not _ADDRESS.fullmatch(match[1]) and _MATHJAX not in match[1] and not match[1].startswith(_VEGA + "vega"):
-            notes.append(f"a script in HTML left out: {match[1]} is not loaded; frames reach no network")
+    # Folium writes its map as a document in an attribute.
+    inner = html.unescape(markup) if "srcdoc" in markup else ""
+    remote = dict.fromkeys(match[1] for match in _REMOTE.finditer(markup + inner))
+    left_out = [
+        address
+        for address in remote
+        if not _ADDRESS.fullmatch(address) and _MATHJAX not in address and not address.startswith(_VEGA + "vega")
+    ]
+    if left_out:
+        are = f"and {len(left_out) - 1} more are" if len(left_out) > 1 else "is"
+        notes.append(f"a script in HTML left out: {left_out[0]} {are} not loaded; frames reach no network")
     if _VEGA in markup and "vegaEmbed" in markup:
         notes.append("Vega is missing in the output: install vl-convert-python, with which Altair writes it along")
     return found, list(dict.fromkeys(notes))[:_MOST]

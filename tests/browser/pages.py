@@ -55,6 +55,37 @@ def served(page: str, headers: dict[str, str] | None = None) -> Iterator[str]:
     server.server_close()
 
 
+def attacks_notebook(folder: Path, outputs: list[dict[str, Any]], sandboxed: bool = True) -> Path:
+    """A notebook that shows ``outputs`` (data by MIME type), forty-five a cell: JupyterLab shows the first fifty."""
+    (folder / "attacks.json").write_text(json.dumps(outputs))
+    first = "%load_ext ipysandbox" if sandboxed else ""
+    code = "%%sandbox\n" if sandboxed else ""
+    code += "import json\nfrom IPython.display import display\n"
+    code += "for data in json.load(open('attacks.json'))[{}:{}]:\n    display(data, raw=True)"
+    book = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+    cells = [first, *(code.format(at, at + 45) for at in range(0, len(outputs), 45))]
+    book.cells = [nbformat.v4.new_code_cell(text) for text in cells]
+    path = folder / ("attacks.ipynb" if sandboxed else "plain.ipynb")
+    nbformat.write(book, path)
+    return path
+
+
+def run_all(page: Any, address: str) -> None:
+    """Open a notebook in JupyterLab or Notebook 7 and run it to its end."""
+    page.goto(address)
+    page.wait_for_function(
+        """() => { const kernel = window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel;
+                   return kernel?.connectionStatus === "connected" && kernel?.status === "idle"; }""",
+        timeout=60_000,
+    )
+    page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.wait_for_function(
+        """() => window.jupyterapp.shell.currentWidget.content.widgets.every(
+             (cell) => !cell.model.sharedModel.source || cell.model.executionCount)""",
+        timeout=120_000,
+    )
+
+
 def converted(outputs: list[dict[str, Any]]) -> str:
     """A notebook of one cell with these outputs, as nbconvert writes it."""
     book = nbformat.v4.new_notebook()
@@ -65,8 +96,8 @@ def converted(outputs: list[dict[str, Any]]) -> str:
 
 
 @contextlib.contextmanager
-def jupyterlab(folder: Path, state: Path) -> Iterator[str]:
-    """The address of a JupyterLab on ``folder`` whose user has asked for isolated HTML."""
+def jupyterlab(folder: Path, state: Path, html: str = "isolate") -> Iterator[str]:
+    """The address of a JupyterLab, and Notebook 7 beside it, on ``folder`` whose user has asked for such HTML."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -75,13 +106,14 @@ def jupyterlab(folder: Path, state: Path) -> Iterator[str]:
     places = {name: str(state / name.lower()) for name in names}
     for place in places.values():
         Path(place).mkdir(parents=True)
-    Path(places["JUPYTER_CONFIG_DIR"], "ipysandbox.toml").write_text('[output]\nhtml = "isolate"\n')
+    Path(places["JUPYTER_CONFIG_DIR"], "ipysandbox.toml").write_text(f'[output]\nhtml = "{html}"\n')
     news = Path(places["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab/apputils-extension/notification.jupyterlab-settings")
     news.parent.mkdir(parents=True)
     news.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
     command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
     command += [f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
     command += [f"--ServerApp.root_dir={folder}", "--LabApp.expose_app_in_browser=True"]
+    command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
     with open(state / "log", "w") as log:
         process = subprocess.Popen(command, env={**os.environ, **places}, stdout=log, stderr=log, cwd=folder)
         try:

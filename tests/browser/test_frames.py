@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from frames import gallery
-from pages import LISTEN, TOKEN, converted, jupyterlab, served
+from pages import LISTEN, TOKEN, attacks_notebook, converted, jupyterlab, run_all, served
 
 from ipysandbox import Sandbox
 from ipysandbox.output import Cleaner
@@ -72,35 +70,23 @@ def assert_untouched(seen: dict[str, Any], url: str, windows: int = 1) -> None:
     assert 0 < seen["tallest"] <= 1200
 
 
-def test_hostile_outputs_reach_nothing_in_jupyterlab(in_browser: Run, sink: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("door", ["lab/tree", "notebooks"], ids=["jupyterlab", "notebook7"])
+def test_hostile_outputs_reach_nothing(door: str, in_browser: Run, sink: Any, tmp_path: Path) -> None:
     folder, state = tmp_path / "study", tmp_path / "state"
     folder.mkdir()
     attacks = gallery(sink.address)
-    (folder / "attacks.json").write_text(json.dumps(list(attacks.values())))
-    code = "%%sandbox\nimport json\nfrom IPython.display import HTML, display\n"
-    code += "for text in json.load(open('attacks.json'))[{}:{}]:\n    display(HTML(text))"
-    # JupyterLab shows the first fifty outputs of a cell.
-    cells = ["%load_ext ipysandbox", *(code.format(at, at + 45) for at in range(0, len(attacks), 45))]
-    book = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
-    book.cells = [nbformat.v4.new_code_cell(text) for text in cells]
-    nbformat.write(book, folder / "attacks.ipynb")
+    path = attacks_notebook(folder, [{"text/html": text} for text in attacks.values()])
 
     def work(page: Any) -> dict[str, Any]:
         page.add_init_script(LISTEN)
-        page.goto(f"{address}/lab/tree/attacks.ipynb?token={TOKEN}&reset")
-        page.wait_for_function(
-            """() => { const kernel = window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel;
-                       return kernel?.connectionStatus === "connected" && kernel?.status === "idle"; }""",
-            timeout=60_000,
-        )
-        page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        run_all(page, f"{address}/{door}/{path.name}?token={TOKEN}&reset")
         settle(page, len(attacks))
         return state_of(page)
 
     with jupyterlab(folder, state) as address:
         seen = in_browser(work, _OFFLINE, _LOOPBACK)
     assert sink.seen == []
-    assert_untouched(seen, f"{address}/lab/tree/attacks.ipynb")
+    assert_untouched(seen, f"{address}/{door}/attacks.ipynb")
 
 
 # Chromium gets a connection ready for a navigation before it asks the policy around the frame, which then forbids it.

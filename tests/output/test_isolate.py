@@ -130,3 +130,14 @@ def test_no_address_names_another_file_of_the_host(address):
 def test_other_scripts_from_the_network_are_named():
     _, notes = find_libraries("<script src='https://cdn.example/leaflet.js'></script>")
     assert notes == ["a script in HTML left out: https://cdn.example/leaflet.js is not loaded; frames reach no network"]
+
+
+def test_scripts_of_a_document_in_an_attribute_are_named_too() -> None:
+    """As Folium writes its maps."""
+    page = "".join(
+        f'<script src="https://cdn.example/{name}.js"></script>' for name in ("leaflet", "jquery", "leaflet")
+    )
+    _, notes = isolate(f'<iframe srcdoc="{html.escape(page)}"></iframe>')
+    assert notes == [
+        "a script in HTML left out: https://cdn.example/leaflet.js and 1 more are not loaded; frames reach no network"
+    ]
