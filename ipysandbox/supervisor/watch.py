@@ -18,8 +18,10 @@ from .limits import LimitHit
 if TYPE_CHECKING:
     from .managed import Managed
 
-#: How often usage is read: while a cell runs, and while none does (threads of an earlier cell may).
+#: How often usage is read: while something runs, and while nothing does but a kernel that waits.
 _BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.5
+#: From this share of a processor on, something runs.
+_RUNS_FROM = 0.05
 #: From the interrupt that a limit on time sends to the kill.
 _LIMIT_GRACE = 1.5
 #: Below this share of the limit the quick figure for memory is good enough.
@@ -43,6 +45,10 @@ class Watch:
         self.peak_memory = 0
         self._cpu_at_end = 0.0
         self._cost = 0.0
+        #: Whether something went on between the last two looks, and when the last one was.
+        self._runs, self._looked = False, 0.0
+        #: In a sandbox that has only begun.
+        self._first_processes = 0
         #: The last cell went over its limit on cpu time.
         self._overdrawn = False
         self._told: Instance | None = None
@@ -54,7 +60,7 @@ class Watch:
         self.usage, self.peak_memory, self._overdrawn = Usage(), 0, False
         with contextlib.suppress(ProcessLookupError, PermissionError):
             self.usage = instance.measure()
-        self._cpu_at_end = self.usage.cpu
+        self._cpu_at_end, self._first_processes = self.usage.cpu, self.usage.processes
 
     def wake(self) -> None:
         """Look now: something began or ended."""
@@ -108,7 +114,9 @@ class Watch:
     def _pause(self) -> float:
         """Until the next look (seconds): sooner where what is left of memory or disk could be filled by then."""
         cell, instance = self._box.cell, self._box.instance
-        if cell is None and not self._overdrawn:
+        # What an earlier cell has left may fill memory as fast as a cell.
+        left_behind = self._runs or self.usage.processes > self._first_processes
+        if cell is None and not (left_behind or self._overdrawn):
             return _IDLE_SECONDS
         limits = cell.limits if cell else self._box.limits
         full = (limits.disk - self.usage.disk) / _WRITE_RATE
@@ -142,6 +150,9 @@ class Watch:
             self._box.condemn(instance)  # within the time that another limit's interrupt was given
 
     def _note(self, cell: Cell | None, usage: Usage) -> None:
+        now = time.monotonic()
+        self._runs = usage.cpu - self.usage.cpu > _RUNS_FROM * (now - self._looked)
+        self._looked = now
         self.usage = usage
         self.peak_memory = max(self.peak_memory, usage.memory)
         if cell is not None:
