@@ -61,11 +61,17 @@ def _listen(socket: zmq.Socket[bytes], fd: int) -> None:
     socket.bind("ipc:///ipysandbox")
 
 
-class _NoAddress:
-    """Stands for a socket that nobody can connect to."""
+class _WithoutAddress:
+    """A socket that does not say where it can be connected to."""
 
-    def getsockopt(self, _option: int) -> bytes:
-        return b""
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+
+    def getsockopt(self, option: int) -> bytes | int:
+        return b"" if option == zmq.LAST_ENDPOINT else self._socket.getsockopt(option)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
 
 
 class SandboxKernelApp(IPKernelApp):
@@ -87,8 +93,9 @@ class SandboxKernelApp(IPKernelApp):
 
     def init_control(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         # The debugger's own connection to the shell goes by the address, which does not exist in here. Once begun, it
-        # would be tried ten times a second for ever, disconnected or not.
-        shell, self.shell_socket = self.shell_socket, _NoAddress()
+        # would be tried ten times a second for ever, disconnected or not. Up to 7.3 ipykernel's thread for subshells
+        # keeps what it finds here, and sends on it.
+        shell, self.shell_socket = self.shell_socket, _WithoutAddress(self.shell_socket)
         try:
             super().init_control(context)  # type: ignore[no-untyped-call]
         finally:
