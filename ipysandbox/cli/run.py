@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,24 +115,42 @@ def _tell(result: RunResult, args: argparse.Namespace) -> int:
         code = status.USAGE
     if args.json:
         print(json.dumps(_as_json(result, code)), flush=True)
+    if error is not None:
+        _say_trace(result, error)
     if not args.quiet:
         written = written_line(result.written, result.written_total)
         changes = changes_line(result.changes, result.changes_total)
-        for note in filter(None, (*result.notices, written, changes)):
+        for note in filter(None, (*result.notices, _pictures_line(result.outputs), written, changes)):
             _say(one_line(note, 1000))
     if error is not None:
         _say_error(result, error, args.file)
     return code
 
 
-def _say_error(result: RunResult, error: SandboxError, file: str) -> None:
+def _pictures_line(outputs: list[dict[str, Any]]) -> str:
+    """What a terminal does not show is said, or it would be lost in silence."""
+    pictures = sum(any(kind.startswith("image/") for kind in output.get("data", {})) for output in outputs)
+    if not pictures:
+        return ""
+    what = "a picture" if pictures == 1 else f"{pictures} pictures"
+    return f"{what} can't be shown in a terminal; save it in a folder of files.write (plt.savefig), or take --json"
+
+
+def _trace(result: RunResult, error: SandboxError) -> Sequence[str]:
     # Where it was stopped; but not that variables are kept, which are gone with this command.
-    trace = where(result) if result.status in ("interrupted", "limit") else error.traceback
+    return where(result) if result.status in ("interrupted", "limit") else error.traceback
+
+
+def _say_trace(result: RunResult, error: SandboxError) -> None:
+    trace = _trace(result, error)
     if trace:
         text = "\n".join(trace)
         coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
         print(text if coloured else without_colours(text), file=sys.stderr)
-    if trace and result.status != "limit":
+
+
+def _say_error(result: RunResult, error: SandboxError, file: str) -> None:
+    if _trace(result, error) and result.status != "limit":
         return
     if result.status == "refused" and result.findings:
         report = Report("refused", tuple(Finding(**finding) for finding in result.findings))

@@ -1,7 +1,8 @@
-"""Gives a cell what a script has: arguments, ``__file__``, and its own name in tracebacks."""
+"""Gives a cell what a script has: arguments, ``__file__``, its own name in tracebacks, no event loop that runs."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
@@ -21,6 +22,7 @@ def prepare(shell: Any, code: str, script: object) -> None:
         shell.user_ns["__file__"] = file
     if isinstance(name, str):
         _name_code(shell.compile, code, name)
+    _run_outside_the_loop(shell, code)
 
 
 def _name_code(compiler: Any, code: str, name: str) -> None:
@@ -34,3 +36,29 @@ def _name_code(compiler: Any, code: str, name: str) -> None:
         return ("File", name) if known == name else format_name(known)
 
     compiler.get_code_name, compiler.format_code_name = get_code_name, format_code_name
+
+
+def _run_outside_the_loop(shell: Any, code: str) -> None:
+    """Run this text as if the kernel's event loop were not running, so that ``asyncio.run`` works as in any script.
+
+    Only code that awaits nothing itself comes by here: the rest IPython runs as a task of that loop.
+    """
+    run_cell = shell.run_cell
+
+    def run(raw_cell: str, *arguments: Any, **options: Any) -> Any:
+        loop = asyncio._get_running_loop()
+        if raw_cell != code or loop is None:
+            return run_cell(raw_cell, *arguments, **options)
+        task = asyncio.current_task(loop)
+        if task is not None:
+            asyncio.tasks._leave_task(loop, task)
+        asyncio._set_running_loop(None)
+        try:
+            return run_cell(raw_cell, *arguments, **options)
+        finally:
+            asyncio._set_running_loop(loop)
+            asyncio.set_event_loop(loop)
+            if task is not None:
+                asyncio.tasks._enter_task(loop, task)
+
+    shell.run_cell = run

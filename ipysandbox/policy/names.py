@@ -279,3 +279,13 @@ REPOSITORY_OBEYED = frozenset(("HEAD", "config", "config.worktree", "hooks", "co
 def in_repository(has: Callable[[str], bool]) -> bool:
     """Whether the folder in which ``has`` finds names is a git repository of its own."""
     return has("HEAD") and any(has(name) for name in REPOSITORY_SIGNS)
+
+
+#: The check's rules, which ``code.allow`` may name: those of ipysandbox/check (a test compares them).
+CHECK_RULES: tuple[str, ...] = tuple(
+    "bidi call.asyncio-shell call.compile call.dynamic-attribute call.dynamic-import call.eval call.exec "
+    "call.load-library call.os-exec call.os-popen call.os-spawn call.os-system call.pickle call.pty-spawn call.rmtree "
+    "call.run-cell call.run-text call.shell call.shell-output carriage-return denied dunder.builtins dunder.code "
+    "dunder.globals dunder.subclasses findings import.cffi import.ctypes magic.shell magic.unknown nesting null-byte "
+    "size surrogate syntax".split()
+)

@@ -12,6 +12,7 @@ from typing import Any
 from ipysandbox.errors import PolicyError
 
 from .model import GUARANTEES, Policy
+from .names import CHECK_RULES
 from .profiles import nearest, unknown
 from .source import Document, KeyPath
 from .units import BadValue, format_duration, format_size, parse_duration, parse_size, quoted, type_name
@@ -147,6 +148,9 @@ def _rule(text: str) -> None:
     # A rule's id ("call.os-system") or a dotted name of Python ("os.system").
     if not re.fullmatch(r"[A-Za-z_][\w.*-]{0,199}", text):
         raise BadValue(f"{quoted(text)} is no rule or name", 'write for example "call.os-system" or "os.system"')
+    # No name of Python has a hyphen.
+    if "-" in text and text not in CHECK_RULES:
+        raise BadValue(*unknown("rule", text, [*CHECK_RULES]))
 
 
 def _card(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -55,6 +56,18 @@ class _Outcome:
 
     status: str
     error: tuple[str, str] | None = None
+
+
+def _how(status: int | None) -> str:
+    """How the kernel's process ended. Its sandbox says so itself: words for people, and nothing else."""
+    if status is None or status == 0:
+        return ": its process ended itself" if status == 0 else ""
+    if status > 0:
+        return f": its process ended itself with status {status}"
+    try:
+        return f": its process was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f": its process was ended by signal {-status}"
 
 
 class Cells:
@@ -221,7 +234,7 @@ class Cells:
             return _Outcome("interrupted", ("KeyboardInterrupt", "interrupted"))
         if content is None:
             words = instance.last_words().strip()[-_LAST_WORDS:]
-            text = "the sandbox ended in the middle of the cell; its variables are lost"
+            text = f"the sandbox ended in the middle of the cell{_how(self._box.exit_status)}; its variables are lost"
             return _Outcome("died", ("SandboxDied", f"{text}\n{words}" if words else text))
         if content.get("status") == "ok":
             return _Outcome("ok")

@@ -41,7 +41,7 @@ _WORDS = {
 #: Where the kernel refused a request, and nobody saw how much it was for.
 _ASKED = {
     "memory": "memory: the code asked for more than the {value} that the sandbox may hold",
-    "disk": "disk space: the code asked for more than the {value} that the sandbox may write",
+    "disk": "disk space: the code asked for more than the {value}, or the {files} files, that the sandbox may write",
 }
 #: What code meets when the kernel refuses it more, by exception; the sandbox's word, used for wording only.
 _MEMORY = ("MemoryError", "_ArrayMemoryError")
@@ -72,7 +72,7 @@ def _show(name: str, value: float | None) -> str:
 
 def hit(name: str, value: float, observed: float | None) -> LimitHit:
     words = (_WORDS[name] if observed is not None else _ASKED.get(name, _WORDS[name])).format(
-        value=_show(name, value), observed=_show(name, observed)
+        value=_show(name, value), observed=_show(name, observed), files=f"{_files(value):,.0f}"
     )
     key = "disk" if name == "files" else name
     option = f"{_OPTIONS[name]} {_more(name, value, observed)} or " if name in _OPTIONS else ""
@@ -93,9 +93,13 @@ def _more(name: str, value: float, observed: float | None) -> str:
 _TASKS_MORE = 16
 
 
+def _files(disk: float) -> int:
+    return max(1024, int(disk) >> 14)
+
+
 def files_allowed(limits: Limits) -> int:
     """Entries on disk go with bytes: one per 16 KiB, the density of an ordinary file system's table, at least 1024."""
-    return max(1024, limits.disk >> 14)
+    return _files(limits.disk)
 
 
 def exceeded(limits: Limits, usage: Usage, *, cpu: float, wall: float | None) -> LimitHit | None:

@@ -73,6 +73,8 @@ class Managed:
         self.trail = Trail(audit, name, notebook, self.notices, self.cleaner.redactor)
         self._attempts = Attempts(self.trail)
         self.instance: Instance | None = None
+        #: How the last kernel ended, as its sandbox says: an exit status, or a signal's number below zero.
+        self.exit_status: int | None = None
         #: The one that is being killed: it answers for a moment yet, but no cell may begin in it.
         self._condemned: Instance | None = None
         #: A sandbox starts when the one before it has ended, its folders looked at.
@@ -206,10 +208,11 @@ class Managed:
     def alive(self) -> bool:
         return self.instance is not None and self.lives(self.instance)
 
-    def _on_exit(self, instance: Instance, _status: int | None) -> None:
+    def _on_exit(self, instance: Instance, status: int | None) -> None:
         """The sandbox ended; if not on our order, then in the middle of a cell or between two."""
         if self.instance is not instance:
             return
+        self.exit_status = status
         self.watch.wake()
         if self.cell is not None:
             self.cells.ended()

@@ -9,6 +9,7 @@ import pytest
 
 from ipysandbox.check import Report, check
 from ipysandbox.check.engine import RULES
+from ipysandbox.policy.names import CHECK_RULES
 
 
 @pytest.mark.parametrize("cell", ["os.system('x')", "not python", "\0", "x" * 5_000_000, "%%bash\nls"])
@@ -110,3 +111,7 @@ def test_every_refusal_says_why_and_what_to_do() -> None:
     for rule in RULES.values():
         assert rule.reason, rule.id
         assert rule.hint or rule.severity == "note", rule.id
+
+
+def test_a_policy_knows_the_rules_by_name() -> None:
+    assert sorted(CHECK_RULES) == sorted(RULES)

@@ -271,3 +271,31 @@ def test_a_reader_that_goes_away_ends_it_quietly(file: Callable[..., str], study
     assert process.wait(timeout=60) == 141
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+def test_a_script_has_an_event_loop_of_its_own(cli: Cli, file: Callable[..., str]) -> None:
+    work = "import asyncio\nasync def work():\n    await asyncio.sleep(0)\n    return {}\n"
+    done = cli("run", file(work.format(6) + "print(asyncio.run(work()) * 7)\nprint(asyncio.run(work()))"))
+    assert (done.stdout, done.returncode) == ("42\n6\n", 0)
+    assert cli("run", file(work.format(8) + "print(await work())")).stdout == "8\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "how"), [("os._exit(7)", "ended itself with status 7"), ("os.abort()", "was ended by SIGABRT")]
+)
+def test_how_a_sandbox_died_is_said(code: str, how: str, cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", "--no-validate", file(f"import os\n{code}"))
+    assert done.returncode == 5
+    assert f"its process {how}; its variables are lost" in done.stderr
+
+
+def test_a_picture_is_not_lost_in_silence(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", file("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"))
+    assert "a picture can't be shown in a terminal; save it" in done.stderr
+
+
+def test_what_was_written_is_said_after_the_traceback(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", file("for name in 'cab':\n    open(f'results/{name}', 'w').close()\n1 / 0"))
+    trace, _, rest = done.stderr.partition("ZeroDivisionError: division by zero\n")
+    assert trace
+    assert "written: results/a, results/b, results/c" in rest

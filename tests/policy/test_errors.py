@@ -83,6 +83,7 @@ BAD: list[tuple[str, int, str, str]] = [
     ("[network]\nallow = ['a.example:443']", 2, "network.allow: not available in this version", "only [] works"),
     ("[network]\nallow = ['https://a.example']", 2, "is no host", "without https://"),
     ("[credentials.openai]\nsource = 'env:X'", 1, "credentials are not available in this version", "remove"),
+    ("[code]\nallow = ['call.os-sytem']", 2, 'unknown rule "call.os-sytem"', 'did you mean "call.os-system"?'),
     ("[credentials.openai]\nsorce = 'env:X'", 2, 'unknown key "sorce"', 'did you mean "source"?'),
     ("[credentials]\nopenai = 1", 2, "must be a table", "credentials.openai"),
     ("[limits]\ngpu = { devices = ['/dev/nvidia0'] }", 2, "is no graphics card", "nvidia-smi -L"),

@@ -376,7 +376,7 @@ class LinuxInstance(Instance):
             path, project = folder.path, Path(self.plan.project)
             shown = path.relative_to(project) if project in path.parents else path
             names += [f"{shown}/{name}" for name in folder.written]
-        return names, sum(folder.written_total for folder in self._folders)
+        return sorted(names), sum(folder.written_total for folder in self._folders)
 
     def changes(self) -> list[Change]:
         if self._scratch < 0:
