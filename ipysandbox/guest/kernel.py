@@ -286,7 +286,7 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     threads.set_numeric_threads(int(program["threads"]))
     if os.environ.get("IPYSANDBOX_HTML") == "isolate":
         figures.prepare()
-    progress.prepare()
+    progress.prepare(widgets=os.environ.get("IPYSANDBOX_WIDGETS") == "1")
     sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before
     config = Config()
     config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written

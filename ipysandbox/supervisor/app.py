@@ -218,6 +218,7 @@ class _Sandboxes(_Handler):
                 "key": managed.relay.key.decode(),
                 "started": managed.started,
                 "notices": list(managed.effective.notices),
+                "widgets": managed.effective.policy.output.widgets,
                 "state": managed.state(),
             }
         )

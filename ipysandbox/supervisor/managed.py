@@ -69,7 +69,8 @@ class Managed:
         self.started = time.time()
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
-        self.cleaner = Cleaner(html=effective.policy.output.html, sandbox=name, secrets=secrets)
+        output = effective.policy.output
+        self.cleaner = Cleaner(html=output.html, sandbox=name, secrets=secrets, widgets=output.widgets)
         self.trail = Trail(audit, name, notebook, self.notices, self.cleaner.redactor)
         self._attempts = Attempts(self.trail)
         self.instance: Instance | None = None
@@ -187,6 +188,7 @@ class Managed:
         async with self._life:
             await instance.kill()
             self.relay.detach()
+            await self.relay.close_widgets()
             self.cells.ended()
             self._finish_others("the sandbox ended")
             await self.look_at_changes(instance)
