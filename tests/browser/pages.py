@@ -65,8 +65,8 @@ def converted(outputs: list[dict[str, Any]]) -> str:
 
 
 @contextlib.contextmanager
-def jupyterlab(folder: Path, state: Path) -> Iterator[str]:
-    """The address of a JupyterLab on ``folder`` whose user has asked for isolated HTML."""
+def jupyterlab(folder: Path, state: Path, output: str = 'html = "isolate"') -> Iterator[str]:
+    """The address of a JupyterLab on ``folder`` whose user has asked for this [output]: isolated HTML."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -75,7 +75,7 @@ def jupyterlab(folder: Path, state: Path) -> Iterator[str]:
     places = {name: str(state / name.lower()) for name in names}
     for place in places.values():
         Path(place).mkdir(parents=True)
-    Path(places["JUPYTER_CONFIG_DIR"], "ipysandbox.toml").write_text('[output]\nhtml = "isolate"\n')
+    Path(places["JUPYTER_CONFIG_DIR"], "ipysandbox.toml").write_text(f"[output]\n{output}\n")
     news = Path(places["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab/apputils-extension/notification.jupyterlab-settings")
     news.parent.mkdir(parents=True)
     news.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
