@@ -170,7 +170,8 @@ class Sandbox:
     def _start(self, fresh: bool) -> bool:
         supervisor = Supervisor.current()
         before = self._started if self._supervisor is supervisor else None
-        info = supervisor.request("POST", "/sandboxes", {**self._request, "fresh": fresh})
+        request = {**self._request, "fresh": fresh, "page": _running_kernel() is not None}
+        info = supervisor.request("POST", "/sandboxes", request)
         if self._connection is None or self._connection.key != info["key"].encode():
             if self._connection is not None:
                 self._connection.close()
@@ -184,12 +185,13 @@ class Sandbox:
 
     def _widgets(self, info: Mapping[str, Any], supervisor: Supervisor) -> Bridge | None:
         """What brings its widgets to the notebook's page, where they may pass and there is one."""
-        if not info["widgets"]:
+        kernel = _running_kernel()
+        if kernel is None or not info["widgets"]:
             self._without_widgets()
             return None
         from .widgets import bridge  # few sandboxes have any
 
-        return bridge.connect(self.name, info["endpoints"], info["key"].encode(), supervisor.pid)
+        return bridge.connect(kernel, self.name, info["endpoints"], info["key"].encode(), supervisor.pid)
 
     def _without_widgets(self) -> None:
         bridges = sys.modules.get("ipysandbox.widgets.bridge")
@@ -447,6 +449,12 @@ class Sandbox:
             self.start()
         assert self._supervisor is not None
         return self._supervisor.request(method, f"/sandboxes/{self.name}{path}", body)
+
+
+def _running_kernel() -> Any:
+    """The ipykernel that this process is, if it is one: then what is shown goes to a page."""
+    kernelbase = sys.modules.get("ipykernel.kernelbase")
+    return kernelbase.Kernel.instance() if kernelbase is not None and kernelbase.Kernel.initialized() else None
 
 
 def _refused(name: object, why: str) -> ValueRefused:

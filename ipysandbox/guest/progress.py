@@ -9,7 +9,7 @@ from .after_import import after_import
 
 
 def prepare(*, widgets: bool) -> None:
-    """``widgets``: whether they pass out of this sandbox."""
+    """``widgets``: whether they are seen outside this sandbox."""
 
     def tqdm(module: Any) -> None:
         if not widgets or module.IProgress is None:  # or ipywidgets is not installed

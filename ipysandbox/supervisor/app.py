@@ -100,6 +100,7 @@ class Supervisor:
                 validate=bool(body.get("validate", True)),
                 notebook=body.get("notebook"),
                 secrets=self.secrets,
+                page=bool(body.get("page")),
             )
             try:
                 await managed.start()

@@ -62,10 +62,12 @@ class Managed:
         validate: bool,
         notebook: str | None,
         secrets: KnownSecrets,
+        page: bool,
     ) -> None:
         self.name, self._directory, self._backend = name, directory, backend
         self.resolve, self.effective = resolve, effective
         self.validate, self.notebook = validate, notebook
+        self._page = page
         self.started = time.time()
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
@@ -109,7 +111,7 @@ class Managed:
             await self._start()
 
     async def _start(self) -> None:
-        request = StartRequest(self.name, self.effective, self._directory)
+        request = StartRequest(self.name, self.effective, self._directory, self._page)
         began = time.monotonic()
         self._folders.hold()
         try:

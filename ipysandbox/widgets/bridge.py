@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -33,20 +32,14 @@ _bridges: dict[str, Bridge] = {}
 _changing = threading.Lock()
 
 
-def connect(name: str, endpoints: Mapping[str, str], key: bytes, supervisor: int) -> Bridge | None:
-    """The bridge for the sandbox ``name``; None where there is no page, since no ipykernel runs here.
-
-    ``supervisor``: its process.
-    """
-    kernelbase = sys.modules.get("ipykernel.kernelbase")
-    if kernelbase is None or not kernelbase.Kernel.initialized():
-        return None
+def connect(kernel: Any, name: str, endpoints: Mapping[str, str], key: bytes, supervisor: int) -> Bridge:
+    """The bridge from ``kernel``, this process's ipykernel, to the sandbox ``name``. ``supervisor``: its process."""
     with _changing:
         bridge = _bridges.get(name)
         if bridge is None or bridge.key != key or bridge.closed:
             if bridge is not None:
                 bridge.close()
-            bridge = _bridges[name] = Bridge(kernelbase.Kernel.instance(), endpoints, key, supervisor)
+            bridge = _bridges[name] = Bridge(kernel, endpoints, key, supervisor)
     _answer_reloads()
     return bridge
 

@@ -251,7 +251,9 @@ def test_a_notebook_that_nbclient_runs_keeps_its_widgets(study: Path, tmp_path: 
 def test_outside_a_kernel_a_widget_shows_its_text(study: Path) -> None:
     with Sandbox({"output": {"widgets": True}}, project=study) as box:
         result = box.run("import ipywidgets\nipywidgets.IntSlider(3)")
+        bar = box.run("from tqdm.notebook import tqdm\nfor _ in tqdm(range(5), desc='reading'): pass")
     assert result.status == "ok", result.error
     (output,) = result.outputs
     assert output["data"]["text/plain"] == "IntSlider(value=3)"
     assert result.notices == ()
+    assert "reading: 100%" in bar.stderr

@@ -96,6 +96,7 @@ class LinuxBackend(Backend):
         identifier = f"{request.name}-{next(self._counter)}"
         own_folder = plan.scratch if isinstance(plan, ConfinedPlan) else None
         program = {"key": key.decode(), "threads": threads, "confined": own_folder}
+        program["widgets"] = request.page and request.effective.policy.output.widgets
         program["gpu"] = cards.program() if cards is not None else None
         limits = request.effective.policy.limits
         group = self._groups.plan()
@@ -319,8 +320,6 @@ def _environment(effective: Effective, threads: int, *, home: str, temporary: st
     if effective.policy.output.html == "isolate":
         # The one of Plotly's own settings under which each figure is a page for itself.
         env |= {"IPYSANDBOX_HTML": "isolate", "PLOTLY_RENDERER": "colab"}
-    if effective.policy.output.widgets:
-        env["IPYSANDBOX_WIDGETS"] = "1"
     env.update(dict.fromkeys(_THREADS, str(threads)))
     if sys.prefix != sys.base_prefix:
         env["VIRTUAL_ENV"] = sys.prefix
