@@ -46,13 +46,14 @@ class Cleaner:
         self.packs = html == "isolate"
         self._sandbox = sandbox
         self._html = html
-        #: Without it no comm passes.
+        #: Whether any comm passes.
+        self.widgets = widgets
         self._gate = Gate(html=self._widget_html, notes=self._note, redactor=self.redactor) if widgets else None
         view = self._gate.view if self._gate is not None else None
         self._bundle = Bundle(html=html, notes=self._note, redactor=self.redactor, view=view)
         # Tooltips and the like show HTML too, but are no place for a frame.
         aside = "sanitize" if html == "isolate" else html
-        self._aside = Bundle(html=aside, notes=self._note, redactor=self.redactor)
+        self._aside = Bundle(html=aside, notes=self._note, redactor=self.redactor, view=view and (lambda _value: None))
         self._streams: dict[str, TextCleaner] = {}
         self._handlers: dict[str, Callable[[Content], Content | None]] = {
             "stream": self._stream,
