@@ -201,9 +201,24 @@ def test_a_restarted_or_stopped_sandbox_has_no_widgets_left(page: Notebook) -> N
     page.run("%sandbox restart ends").ok()
     page.run("%%sandbox ends\nprint(1)").ok()
     assert live(page) == before
-    shown(page.run("%%sandbox ends\n" + SLIDER).ok())
+    page.run("%%sandbox ends\n" + SLIDER).ok()
+    assert page.run("%%sandbox ends\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)").ename == "SandboxDied"
+    assert live(page) == before
+    page.run("%%sandbox ends\n" + SLIDER).ok()
     page.run("%sandbox stop ends").ok()
     assert live(page) == before
+
+
+def test_a_notebook_with_widgets_ends_at_once(study: Path, tmp_path: Path) -> None:
+    (tmp_path / "ipysandbox.toml").write_text("[output]\nwidgets = true\n")
+    one = Notebook(study, JUPYTER_CONFIG_DIR=str(tmp_path))
+    try:
+        one.run("%%sandbox\n" + SLIDER).ok()
+        one.client.shutdown()
+        one.client.get_control_msg(timeout=SECONDS)
+        one.manager.provisioner.process.wait(10)
+    finally:
+        one.close()
 
 
 @pytest.mark.parametrize("source", ["tqdm.notebook", "tqdm.auto"])
