@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 from pages import LISTEN, TOKEN, jupyterlab
 
 _OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
@@ -107,6 +108,7 @@ def reads(page: Any, text: str) -> None:
     )
 
 
+@pytest.mark.timeout(240)  # two page loads of JupyterLab, on a busy machine some ten seconds each
 def test_a_slider_and_a_bar_are_shown_and_moved_while_the_notebook_is_busy(in_browser: Run, tmp_path: Path) -> None:
     folder, state = tmp_path / "study", tmp_path / "state"
     write(folder, _SLIDER, _BUSY)
