@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import threading
 import uuid
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -26,6 +27,9 @@ from .supervisor.client import ControlClient
 from .supervisor.limits import LimitHit
 from .supervisor.spawn import Supervisor
 from .supervisor.wire import BadMessage, Message, new_header, pack, unpack, without_copies
+
+if TYPE_CHECKING:
+    from .widgets.bridge import Bridge
 
 #: A value of this encoded size (bytes) is fetched along with the result; a larger one when ``value`` is first read.
 _EAGER_VALUE = 1 << 20
@@ -166,16 +170,33 @@ class Sandbox:
     def _start(self, fresh: bool) -> bool:
         supervisor = Supervisor.current()
         before = self._started if self._supervisor is supervisor else None
-        info = supervisor.request("POST", "/sandboxes", {**self._request, "fresh": fresh})
+        request = {**self._request, "fresh": fresh, "page": _running_kernel() is not None}
+        info = supervisor.request("POST", "/sandboxes", request)
         if self._connection is None or self._connection.key != info["key"].encode():
             if self._connection is not None:
                 self._connection.close()
             self._connection = _Connection(info["endpoints"], info["key"].encode(), supervisor)
+        self._connection.widgets = self._widgets(info, supervisor)
         self._supervisor, self._started, self._closed = supervisor, info["started"], False
         self.notices = tuple(info["notices"])
         return bool(before != self._started)
 
     _started: float | None = None
+
+    def _widgets(self, info: Mapping[str, Any], supervisor: Supervisor) -> Bridge | None:
+        """What brings its widgets to the notebook's page, where they may pass and there is one."""
+        kernel = _running_kernel()
+        if kernel is None or not info["widgets"]:
+            self._without_widgets()
+            return None
+        from .widgets import bridge  # few sandboxes have any
+
+        return bridge.connect(kernel, self.name, info["endpoints"], info["key"].encode(), supervisor.pid)
+
+    def _without_widgets(self) -> None:
+        bridges = sys.modules.get("ipysandbox.widgets.bridge")
+        if bridges is not None:
+            bridges.disconnect(self.name)
 
     def close(self) -> None:
         """End it and everything inside. Safe to call twice, and from another thread than a running cell's."""
@@ -183,6 +204,7 @@ class Sandbox:
         if self._supervisor is not None and self._supervisor.alive():
             with contextlib.suppress(SandboxError):  # it is gone already
                 self._supervisor.request("DELETE", f"/sandboxes/{self.name}")
+        self._without_widgets()
         with self._turn:
             if self._connection is not None:
                 self._connection.close()
@@ -429,6 +451,12 @@ class Sandbox:
         return self._supervisor.request(method, f"/sandboxes/{self.name}{path}", body)
 
 
+def _running_kernel() -> Any:
+    """The ipykernel that this process is, if it is one: then what is shown goes to a page."""
+    kernelbase = sys.modules.get("ipykernel.kernelbase")
+    return kernelbase.Kernel.instance() if kernelbase is not None and kernelbase.Kernel.initialized() else None
+
+
 def _refused(name: object, why: str) -> ValueRefused:
     """Which variable and why on the first line; the long list of what can cross on the next."""
     reason, _, works = why.partition(" What can: ")
@@ -501,6 +529,8 @@ class _Connection:
         for sock in self._sockets.values():
             self._poller.register(sock, zmq.POLLIN)
         self._poller.register(self._supervisor, zmq.POLLIN)
+        #: Where widgets pass, and there is a page to show them.
+        self.widgets: Bridge | None = None
         #: Messages on iopub so far for the cell that runs.
         self._heard = 0
         #: Also when the Sandbox is dropped without having been closed.
@@ -558,6 +588,8 @@ class _Connection:
             "stop_on_error": True,
         }
         request = Message(new_header("execute_request", self._session), {}, metadata, content)
+        if self.widgets is not None:
+            self.widgets.cell_begins(request.id)
         self._sockets["shell"].send_multipart(pack(request, self.key))
         reply: Message | None = None
         idle = False
@@ -594,9 +626,16 @@ class _Connection:
     def _output(self, request: Message, collector: OutputCollector, on_output: OnOutput | None) -> bool:
         """Take one message from iopub; True when it says that the request is done."""
         message = self._read("iopub")
-        if message is None or message.parent_id != request.id:
+        if message is None:
+            return False
+        is_widget = message.type.startswith("comm_")
+        if is_widget and self.widgets is not None:
+            self.widgets.deliver(message)
+        if message.parent_id != request.id:
             return False
         self._heard += 1
+        if is_widget:
+            return False
         if message.type == "status":
             return message.content.get("execution_state") == "idle"
         if message.type == "execute_input":

@@ -51,6 +51,8 @@ class StartRequest:
     effective: Effective
     #: A folder of the supervisor's, 0700, for this sandbox's sockets; the backend may fill it and must empty it.
     directory: Path
+    #: Whether what it shows goes to a page, where widgets can be seen.
+    page: bool = False
 
 
 class Instance(ABC):

@@ -282,7 +282,8 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     """Serve one sandbox for the rest of this process's life.
 
     ``program``: {"key": the session's HMAC key, "threads": how many each numeric library may use, "confined": its own
-    folder where the sandbox has no file systems of its own, or None, "gpu": its share of graphics cards, or None}.
+    folder where the sandbox has no file systems of its own, or None, "gpu": its share of graphics cards, or None,
+    "widgets": whether they are seen}.
     """
     _reseed()
     if program["confined"]:
@@ -293,7 +294,7 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     threads.set_numeric_threads(int(program["threads"]))
     if os.environ.get("IPYSANDBOX_HTML") == "isolate":
         figures.prepare()
-    progress.prepare()
+    progress.prepare(widgets=bool(program["widgets"]))
     sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before
     config = Config()
     config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written

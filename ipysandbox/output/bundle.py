@@ -15,6 +15,7 @@ from .markdown import clean_markdown
 from .redact import Redactor
 from .svg import BadSvg, clean_svg
 from .text import clean_characters, clean_text, clip
+from .widgets import OFF, VIEW_MIME
 
 MAX_TEXT = 4 << 20
 MAX_TYPES = 32
@@ -24,7 +25,6 @@ MAX_JSON_DEPTH = 48
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,80}/[a-z0-9!#$&^_.+-]{1,80}", re.A)
 _REASONS = (
     (re.compile("javascript|ecmascript"), "it would run in your browser"),
-    (re.compile("jupyter.widget"), "widgets are off"),
     (re.compile("vega|plotly|bokeh|holoviews|geo"), "it can run code or load data in your browser"),
 )
 
@@ -32,10 +32,19 @@ _REASONS = (
 class Bundle:
     """Cleans bundles and collects what was left out in ``notes``."""
 
-    def __init__(self, *, html: str, notes: Callable[[str], None], redactor: Redactor) -> None:
+    def __init__(
+        self,
+        *,
+        html: str,
+        notes: Callable[[str], None],
+        redactor: Redactor,
+        view: Callable[[object], dict[str, Any] | None] | None = None,
+    ) -> None:
         self._html = html
         self._note = notes
         self._redactor = redactor
+        #: Names the widget that a display shows, where widgets pass.
+        self._view = view
 
     def clean(self, data: object, metadata: object) -> tuple[dict[str, Any], dict[str, Any]]:
         """The cleaned data and metadata; an empty bundle is replaced by a line of text that says what was left out."""
@@ -60,6 +69,8 @@ class Bundle:
     def _clean_one(self, mime: str, value: object) -> Any:
         if mime == "application/json":
             return clean_json(value)
+        if mime == VIEW_MIME:
+            return self._widget(value)
         text = _joined(value)
         if text is None:
             self._note(f"{mime}: an output whose data is not text was left out")
@@ -86,6 +97,12 @@ class Bundle:
         reason = next((why for pattern, why in _REASONS if pattern.search(mime)), "its type is not known")
         self._note(f"{mime} left out: {reason}")
         return None
+
+    def _widget(self, value: object) -> dict[str, Any] | None:
+        if self._view is None:
+            self._note(OFF)
+            return None
+        return self._view(value)  # what is wrong with one was noted when its model came
 
     def _redact(self, mime: str, value: Any) -> Any:
         """``value`` without secrets; None, and a note, where they can't be taken out of it."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import html as entities
 import re
 from collections.abc import Callable
 from typing import Any, Literal
 
 from .bundle import Bundle
+from .html import clean_html, html_to_text
+from .latex import defuse_tex
 from .redact import KnownSecrets, Redactor
 from .text import TextCleaner, clean_characters, clean_text, clip
+from .widgets import OFF, TARGET, Gate
 
 Content = dict[str, Any]
 
@@ -33,16 +37,23 @@ class Cleaner:
         html: Literal["sanitize", "isolate", "text"] | str = "sanitize",
         sandbox: str = "",
         secrets: KnownSecrets | None = None,
+        *,
+        widgets: bool = False,
     ) -> None:
         self.notes: list[str] = []
         self.redactor = Redactor(secrets)
         #: Whether even a small output can take its time: frames come with libraries, which are packed.
         self.packs = html == "isolate"
         self._sandbox = sandbox
-        self._bundle = Bundle(html=html, notes=self._note, redactor=self.redactor)
+        self._html = html
+        #: Whether any comm passes.
+        self.widgets = widgets
+        self._gate = Gate(html=self._widget_html, notes=self._note, redactor=self.redactor) if widgets else None
+        view = self._gate.view if self._gate is not None else None
+        self._bundle = Bundle(html=html, notes=self._note, redactor=self.redactor, view=view)
         # Tooltips and the like show HTML too, but are no place for a frame.
         aside = "sanitize" if html == "isolate" else html
-        self._aside = Bundle(html=aside, notes=self._note, redactor=self.redactor)
+        self._aside = Bundle(html=aside, notes=self._note, redactor=self.redactor, view=view and (lambda _value: None))
         self._streams: dict[str, TextCleaner] = {}
         self._handlers: dict[str, Callable[[Content], Content | None]] = {
             "stream": self._stream,
@@ -58,7 +69,10 @@ class Cleaner:
             "complete_reply": self._complete_reply,
             "is_complete_reply": self._is_complete_reply,
             "kernel_info_reply": self._kernel_info_reply,
-            "comm_info_reply": lambda _: {"status": "ok", "comms": {}},
+            "comm_info_reply": lambda _: {"status": "ok", "comms": self._gate.listed() if self._gate else {}},
+            "comm_open": self._comm_open,
+            "comm_msg": lambda c: self._gate.said(c) if self._gate else None,
+            "comm_close": lambda c: self._gate.closed(c) if self._gate else None,
             "history_reply": self._history_reply,
             "interrupt_reply": lambda c: self._outcome(c),
             "shutdown_reply": lambda c: {**self._outcome(c), "restart": c.get("restart") is True},
@@ -96,6 +110,14 @@ class Cleaner:
                 return self.redactor.text(clean_text(clip(data["text/plain"], MAX_STREAM)))
         return None
 
+    def to_sandbox(self, msg_type: str, content: Content) -> Content | None:
+        """What the sandbox may get of a comm message from the page; None when it is to be dropped."""
+        return self._gate.inward(msg_type, content) if self._gate else None
+
+    def forget_widgets(self) -> bool:
+        """The sandbox is gone, and its widgets with it; whether there were any."""
+        return self._gate is not None and self._gate.forget_all()
+
     def scoped_id(self, display_id: str) -> str:
         """A display id that no output of the host, and none of another sandbox, can have."""
         if not _SAFE_ID.fullmatch(display_id):
@@ -108,6 +130,24 @@ class Cleaner:
             self.notes.append(note)
 
     # ---- iopub
+
+    def _comm_open(self, content: Content) -> Content | None:
+        if self._gate is not None:
+            return self._gate.opened(content)
+        self._note(OFF if content.get("target_name") == TARGET else "a comm was left out: none passes to the page")
+        return None
+
+    def _widget_html(self, text: str) -> str:
+        """HTML for a widget, which can't be a frame."""
+        if self._html == "text":
+            return self.redactor.text(defuse_tex(entities.escape(html_to_text(clip(text, MAX_TRACEBACK)))))
+        cleaned, notes = clean_html(text)
+        for note in notes:
+            self._note(note)
+        redacted = self.redactor.markup(cleaned or "")
+        if redacted is None:
+            self._note("HTML of a widget left out: it holds a secret of this machine")
+        return redacted or ""
 
     def _stream(self, content: Content) -> Content | None:
         name = "stderr" if content.get("name") == "stderr" else "stdout"

@@ -86,12 +86,13 @@ def clean_declarations(text: str, *, svg: bool = False) -> str:
         name, value = name.strip(), value.strip()
         if not name.startswith("--"):
             name = name.lower()
-        if colon and (checked := _clean_value(name, value, svg)):
+        if colon and (checked := clean_value(name, value, svg=svg)):
             kept.append(f"{name}: {checked}")
     return "; ".join(kept)
 
 
-def _clean_value(name: str, value: str, svg: bool) -> str:
+def clean_value(name: str, value: str, *, svg: bool = False) -> str:
+    """The value if the property may have it, else nothing."""
     if name not in _PROPERTIES and not _CUSTOM.fullmatch(name):
         return ""
     if len(value) > _MAX_VALUE or not value:

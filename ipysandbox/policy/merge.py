@@ -81,8 +81,8 @@ def show(key: str, value: Any) -> str:
         return format_duration(value)
     if key in ("limits.memory", "limits.disk", "limits.output"):
         return format_size(value)
-    if isinstance(value, tuple):
-        return json.dumps(list(value), ensure_ascii=False)
+    if isinstance(value, (tuple, bool)):
+        return json.dumps(value, ensure_ascii=False)
     return "nothing" if value is None else str(value)
 
 

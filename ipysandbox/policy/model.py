@@ -66,7 +66,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What becomes of HTML on its way out."""
+    """What becomes of HTML on its way out, and whether widgets pass."""
 
     html: str = "sanitize"
     widgets: bool = False
@@ -217,6 +217,7 @@ class Effective:
             "environment": sorted(self.environment),
             "source_path": self.environment.get("DATA_SOURCE_PATH"),
             "backend": self.policy.backend,
+            "widgets": self.policy.output.widgets,
         }
         # Paths that aren't UTF-8 hold lone surrogates; ASCII escapes keep them apart without failing.
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode("ascii")).hexdigest()

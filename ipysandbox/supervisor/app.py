@@ -100,6 +100,7 @@ class Supervisor:
                 validate=bool(body.get("validate", True)),
                 notebook=body.get("notebook"),
                 secrets=self.secrets,
+                page=bool(body.get("page")),
             )
             try:
                 await managed.start()
@@ -218,6 +219,7 @@ class _Sandboxes(_Handler):
                 "key": managed.relay.key.decode(),
                 "started": managed.started,
                 "notices": list(managed.effective.notices),
+                "widgets": managed.effective.policy.output.widgets,
                 "state": managed.state(),
             }
         )

@@ -62,14 +62,17 @@ class Managed:
         validate: bool,
         notebook: str | None,
         secrets: KnownSecrets,
+        page: bool,
     ) -> None:
         self.name, self._directory, self._backend = name, directory, backend
         self.resolve, self.effective = resolve, effective
         self.validate, self.notebook = validate, notebook
+        self._page = page
         self.started = time.time()
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
-        self.cleaner = Cleaner(html=effective.policy.output.html, sandbox=name, secrets=secrets)
+        output = effective.policy.output
+        self.cleaner = Cleaner(html=output.html, sandbox=name, secrets=secrets, widgets=output.widgets)
         self.trail = Trail(audit, name, notebook, self.notices, self.cleaner.redactor)
         self._attempts = Attempts(self.trail)
         self.instance: Instance | None = None
@@ -110,7 +113,7 @@ class Managed:
             await self._start()
 
     async def _start(self) -> None:
-        request = StartRequest(self.name, self.effective, self._directory)
+        request = StartRequest(self.name, self.effective, self._directory, self._page)
         began = time.monotonic()
         self._folders.hold()
         try:
@@ -189,6 +192,7 @@ class Managed:
         async with self._life:
             await instance.kill()
             self.relay.detach()
+            await self.relay.close_widgets()
             self.cells.ended()
             self._finish_others("the sandbox ended")
             await self.look_at_changes(instance)

@@ -19,7 +19,7 @@ _MESSAGE_OVERHEAD = 1 << 20
 #: Up to this size a message is read even if the limit is lower, so that the beginning of it can be shown.
 _ALWAYS_PARSED = 32 << 20
 #: What an output counts at least, in bytes: each is an object in the notebook, however little it says.
-_LIGHTEST, _LIGHTEST_OTHER = {"stream": 256}, 1024
+_LIGHTEST, _LIGHTEST_OTHER = dict.fromkeys(("stream", "comm_msg", "comm_close"), 256), 1024
 
 
 class OutputBudget:

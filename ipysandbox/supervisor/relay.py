@@ -36,6 +36,12 @@ _REQUESTS = frozenset(
 )
 _REPLIES = frozenset(name.replace("_request", "_reply") for name in (*_REQUESTS, "execute_request"))
 _OUTPUTS = frozenset("stream display_data update_display_data execute_result error clear_output".split())
+#: Widgets' messages pass only where the policy lets them.
+_COMMS = frozenset(("comm_open", "comm_msg", "comm_close"))
+#: Bytes of one of them.
+_MOST_COMM = 2 << 20
+#: What a comm of a widget says of itself when it opens, as the page's widgets ask.
+_WIDGET_PROTOCOL = "2.1.0"
 _REMEMBERED = 500
 #: Bytes of a message that are cleaned without leaving the event loop: some milliseconds of hostile HTML.
 _CLEAN_HERE = 16 << 10
@@ -66,6 +72,12 @@ class Relay:
         #: Requests not answered yet, and those that may still have outputs, by message id.
         self._waiting: dict[str, tuple[str, Message]] = {}
         self._known: OrderedDict[str, Message] = OrderedDict()
+        #: What the page said to widgets, apart from those: a slider sends hundreds.
+        self._told: OrderedDict[str, Message] = OrderedDict()
+        #: Those that the kernel is not done with.
+        self._undone: set[str] = set()
+        #: Widgets' messages that were published.
+        self._comms = 0
         #: Messages on iopub for each request: a question says how many come before it.
         self._published: dict[str, int] = {}
         self._question_marked = asyncio.Event()
@@ -179,16 +191,19 @@ class Relay:
     async def forward(self, channel: str, message: Message) -> None:
         """Send a client's request on to the kernel under its own header, signed with the kernel's key."""
         self._waiting[message.id] = (channel, message)
-        self._known[message.id] = message
+        self._remember(self._known, message)
         if message.type == "execute_request" and not message.content.get("silent"):
             self._unshown.add(message.id)
-        while len(self._known) > _REMEMBERED:
-            self._published.pop(self._known.popitem(last=False)[0], None)
         if channel not in self._back:
             return
         metadata = {k: v for k, v in message.metadata.items() if k != "ipysandbox"}
         out = Message(message.header, message.parent, metadata, message.content, buffers=message.buffers)
         await self._back[channel].send_multipart(pack(out, self._back_key), copy=not out.buffers)
+
+    def _remember(self, known: OrderedDict[str, Message], message: Message) -> None:
+        known[message.id] = message
+        while len(known) > _REMEMBERED:
+            self._published.pop(known.popitem(last=False)[0], None)
 
     async def _from_kernel(self, channel: str) -> None:
         while True:
@@ -242,7 +257,7 @@ class Relay:
             if kind == "iopub_welcome":
                 self._welcome.set()
                 continue
-            request = self._known.get(message.parent_id)
+            request = self._known.get(message.parent_id) or self._told.get(message.parent_id)
             if request is None:
                 # Output without a parent comes from an honest kernel too, while it starts.
                 self.dropped += bool(message.parent_id) and kind != "status"
@@ -250,8 +265,10 @@ class Relay:
             if kind == "status":
                 if message.content.get("execution_state") == "idle" and self.on_idle is not None:
                     self.on_idle(request)
-                elif request.type != "execute_request":
-                    continue
+                if message.content.get("execution_state") == "idle":
+                    await self._done_with(request)
+            elif kind in _COMMS:
+                await self._widgets(request, message, sum(map(len, frames)))
             elif kind in _OUTPUTS:
                 if self.on_output is not None and not self.on_output(request, message):
                     continue
@@ -269,6 +286,32 @@ class Relay:
                 self._question_marked.set()
             else:
                 self.dropped += 1
+
+    async def _widgets(self, request: Message, message: Message, size: int) -> None:
+        """Let through what a widget may say; it counts as output."""
+        if size > _MOST_COMM:
+            self.dropped += 1
+            return
+        # What never passes is no output: code may move a hundred widgets that nobody sees.
+        if self._cleaner.widgets and self.on_output is not None and not self.on_output(request, message):
+            return
+        content = await self.clean(message.type, message.content, size)
+        if content is None:
+            return
+        version = {"version": _WIDGET_PROTOCOL} if message.type == "comm_open" else {}
+        await self._publish_comm(message.type, content, request, version)
+
+    async def _publish_comm(
+        self, kind: str, content: dict[str, Any], request: Message, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Numbered: whoever reads them by several sockets takes each once, in order."""
+        self._comms += 1
+        await self.publish(kind, content, request, {**(metadata or {}), "ipysandbox": {"comm": self._comms}})
+
+    async def close_widgets(self) -> None:
+        """The kernel has ended, and nobody answers for its widgets any more."""
+        if self._cleaner.forget_widgets():
+            await self._publish_comm("comm_ended", {}, Message(new_header("comm_ended", self.session), {}, {}, {}))
 
     async def _show_input(self, request: Message, message: Message) -> None:
         """Tell every client what runs, once a cell: the code that was asked for, with the kernel's number for it."""
@@ -354,6 +397,8 @@ class Relay:
                 if self.on_shutdown is not None:
                     await self.on_shutdown(restart)
                 await self.reply(message, {"status": "ok", "restart": restart}, channel=channel)
+            elif message.type in _COMMS:
+                await self._to_widget(message)
             elif message.type in _REQUESTS:
                 await self.publish("status", {"execution_state": "busy"}, message)
                 await self.forward(channel, message)
@@ -370,6 +415,24 @@ class Relay:
                     },
                     channel=channel,
                 )
+
+    async def _to_widget(self, message: Message) -> None:
+        """What the page says to a widget. Nobody replies; a kernel that does not read loses it."""
+        self._undone = {*(self._undone & self._told.keys()), message.id}
+        content = await self._in_turn(self._cleaner.to_sandbox, message.type, message.content)
+        if content is None or "shell" not in self._back:
+            await self._done_with(message)
+            return
+        self._remember(self._told, message)
+        out = Message(message.header, message.parent, {}, content)
+        with contextlib.suppress(zmq.Again):
+            await self._back["shell"].send_multipart(pack(out, self._back_key), flags=zmq.NOBLOCK)
+
+    async def _done_with(self, told: Message) -> None:
+        """By this a page knows that it may say more to a widget."""
+        if told.id in self._undone:
+            self._undone.discard(told.id)
+            await self.publish("status", {"execution_state": "idle"}, told)
 
     async def _stdin_from_client(self, channel: str) -> None:
         while True:
@@ -417,8 +480,10 @@ class Relay:
         if request.id not in self._known:
             self._published.pop(request.id, None)
 
-    async def publish(self, kind: str, content: dict[str, Any], request: Message) -> None:
-        message = Message(new_header(kind, self.session), request.header, {}, content, [kind.encode()])
+    async def publish(
+        self, kind: str, content: dict[str, Any], request: Message, metadata: dict[str, Any] | None = None
+    ) -> None:
+        message = Message(new_header(kind, self.session), request.header, metadata or {}, content, [kind.encode()])
         self._published[request.id] = self._published.get(request.id, 0) + 1
         await self._front["iopub"].send_multipart(pack(message, self.key))
 

@@ -96,8 +96,8 @@ def converted(outputs: list[dict[str, Any]]) -> str:
 
 
 @contextlib.contextmanager
-def jupyterlab(folder: Path, state: Path, html: str = "isolate") -> Iterator[str]:
-    """The address of a JupyterLab, and Notebook 7 beside it, on ``folder`` whose user has asked for such HTML."""
+def jupyterlab(folder: Path, state: Path, output: str = 'html = "isolate"') -> Iterator[str]:
+    """The address of a JupyterLab, and Notebook 7 beside it, on ``folder`` whose user has asked for this [output]."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -106,7 +106,7 @@ def jupyterlab(folder: Path, state: Path, html: str = "isolate") -> Iterator[str
     places = {name: str(state / name.lower()) for name in names}
     for place in places.values():
         Path(place).mkdir(parents=True)
-    Path(places["JUPYTER_CONFIG_DIR"], "ipysandbox.toml").write_text(f'[output]\nhtml = "{html}"\n')
+    Path(places["JUPYTER_CONFIG_DIR"], "ipysandbox.toml").write_text(f"[output]\n{output}\n")
     news = Path(places["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab/apputils-extension/notification.jupyterlab-settings")
     news.parent.mkdir(parents=True)
     news.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))

@@ -80,7 +80,7 @@ def test_hostile_outputs_do_nothing_to_the_page(door: str, in_browser: Run, sink
         touch(page)
         return [*seen, state_of(page, folder)]
 
-    with jupyterlab(folder, state, "sanitize") as address:
+    with jupyterlab(folder, state, 'html = "sanitize"') as address:
         before = sorted(["results", *(one.name for one in folder.iterdir())])
         seen = in_browser(work, _OFFLINE)
     assert sink.seen == []

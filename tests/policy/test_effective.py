@@ -54,6 +54,7 @@ OTHER = [
     {"files.workspace": "readonly"},
     {"environment.allow": ["LAB"]},
     {"data.source_path": "data"},
+    {"output.widgets": True},
 ]
 
 

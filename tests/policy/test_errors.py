@@ -90,7 +90,6 @@ BAD: list[tuple[str, int, str, str]] = [
     ("[limits.gpu]\nmemory_fraction = 1.9", 2, "1.9 is out of range", "from 0.01 to 1"),
     ("[limits.gpu]\ndevice = []", 2, "unknown key", 'did you mean "devices"?'),
     ("[output]\nhtml = 'isolated'", 2, 'unknown value "isolated"', 'did you mean "isolate"?'),
-    ("[output]\nwidgets = true", 2, "not available in this version", "only false works"),
     ("[files]\nreview = 'all'", 2, "not available in this version", 'only "rest" works'),
     ("backend = 'docker'", 1, "not available in this version", 'only "linux" works'),
 ]

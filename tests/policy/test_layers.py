@@ -183,6 +183,17 @@ def test_nobody_exceeds_the_administrator(machine: Machine) -> None:
     assert "limits.wall" not in told
 
 
+def test_the_administrator_may_forbid_widgets(machine: Machine) -> None:
+    machine.user_policy("[output]\nwidgets = true")
+    assert machine.resolve().policy.output.widgets
+    machine.administrator("[output]\nwidgets = false")
+    effective = machine.resolve()
+    assert not effective.policy.output.widgets
+    assert "output.widgets: true" in " ".join(effective.notices)
+    with pytest.raises(PolicyError, match="more than the administrator allows"):
+        machine.resolve(output__widgets=True)
+
+
 def test_a_ceiling_below_the_defaults_is_no_news(machine: Machine) -> None:
     machine.administrator("[limits]\nmemory = '1GiB'")
     effective = machine.resolve()

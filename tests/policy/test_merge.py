@@ -47,6 +47,8 @@ UNTRUSTED: list[tuple[str, Any, Any, Any, Any]] = [
     ("output.html", "sanitize", "text", "text", None),
     ("output.html", "text", "sanitize", "text", "sanitize"),
     ("output.html", "sanitize", "isolate", "sanitize", "isolate"),
+    ("output.widgets", False, True, False, True),
+    ("output.widgets", True, False, False, None),
     ("environment.allow", (), ("LAB",), (), ("LAB",)),
     ("environment.allow", ("LAB", "X"), ("LAB",), ("LAB",), None),
     ("data.source_path", None, "/data", None, "/data"),
@@ -104,6 +106,7 @@ values = {
     "code.deny": st.lists(st.sampled_from("abc"), unique=True).map(tuple),
     "code.allow": st.lists(st.sampled_from("abc"), unique=True).map(tuple),
     "output.html": st.sampled_from(["isolate", "sanitize", "text"]),
+    "output.widgets": st.booleans(),
     "environment.allow": st.lists(st.sampled_from("ABC"), unique=True).map(tuple),
 }
 

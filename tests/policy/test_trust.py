@@ -80,6 +80,15 @@ def test_a_policy_that_only_tightens_needs_no_approval(machine: Machine) -> None
     assert (effective.read, effective.write) == ((machine.project / "src",), ())
 
 
+def test_a_project_lets_widgets_pass_only_once_that_is_approved(machine: Machine) -> None:
+    file = machine.project_policy("[output]\nwidgets = true")
+    effective = machine.resolve()
+    assert not effective.policy.output.widgets
+    assert "output.widgets false → true" in effective.notices[0]
+    machine.trust(file)
+    assert machine.resolve().policy.output.widgets
+
+
 def test_the_difference_can_be_looked_at_before_approving(machine: Machine) -> None:
     file = machine.project_policy(GREEDY)
     for folder in (".config", "secrets"):

@@ -96,6 +96,7 @@ class LinuxBackend(Backend):
         identifier = f"{request.name}-{next(self._counter)}"
         own_folder = plan.scratch if isinstance(plan, ConfinedPlan) else None
         program = {"key": key.decode(), "threads": threads, "confined": own_folder}
+        program["widgets"] = request.page and request.effective.policy.output.widgets
         program["gpu"] = cards.program() if cards is not None else None
         limits = request.effective.policy.limits
         group = self._groups.plan()

@@ -1,0 +1,1 @@
+"""Widgets of sandboxes in the notebook's page."""
