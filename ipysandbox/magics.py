@@ -19,6 +19,7 @@ from . import magics_complete, magics_line
 from .display import changes_line, failure, one_line
 from .errors import CheckRefused, SandboxError
 from .magics_options import cell_parser, helped, line_parser, parse
+from .questions import worded
 from .sandbox import RunResult, Sandbox
 
 #: What a name's first cell gets where it says nothing.
@@ -97,21 +98,15 @@ class SandboxMagics(Magics):
             return
         for name, value in values.items():
             held.box.put(name, value)
-        on_input, refused = self._on_input(args.name)
         result = held.box.run(
             code,
             timeout=args.timeout,
             cpu=args.cpu,
             on_output=self._show,
-            on_input=on_input,
+            on_input=self._on_input(args.name),
             want_value=False,
         )
         self._afterwards(held, result, standing)
-        if refused:
-            raise SandboxError(
-                "the code asked for a password; what is typed at a notebook's password prompt is not passed on",
-                hint="Give the code what it may know in a variable: %%sandbox -i NAME.",
-            )
         error = failure(result, args.name)
         if error is not None:
             raise error
@@ -198,23 +193,18 @@ class SandboxMagics(Magics):
             self.note(line)
         held.changes = line
 
-    def _on_input(self, name: str) -> tuple[Any, list[str]]:
-        """What answers ``input()`` inside, where the front end can ask; and a list that tells of a refused password."""
-        refused: list[str] = []
+    def _on_input(self, name: str) -> Any:
+        """What answers ``input()`` inside, where the front end can ask."""
 
-        def answer(prompt: str, is_password: bool) -> str:
-            if is_password:
-                refused.append(prompt)
-                raise KeyboardInterrupt  # Sandbox.run interrupts the cell: it gets no answer at all
+        def answer(prompt: str, _is_password: bool) -> str:
             try:
-                # On each line: none of a long question may look like the notebook's own.
-                return builtins.input("\n".join(f"[sandbox {name}] {line}" for line in prompt.split("\n")))
+                return builtins.input(worded(prompt, f"sandbox {name}"))
             except EOFError:
-                raise KeyboardInterrupt from None
+                raise KeyboardInterrupt from None  # Sandbox.run interrupts the cell: it gets no answer at all
 
         kernel = getattr(self._ip, "kernel", None)
         can_ask = kernel is None or bool(getattr(kernel, "_allow_stdin", False))
-        return (answer if can_ask else None), refused
+        return answer if can_ask else None
 
     # -- where we are
 

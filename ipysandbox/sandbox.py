@@ -227,7 +227,8 @@ class Sandbox:
 
         ``timeout`` and ``cpu`` bound this run, in seconds or as ``"30s"``; the policy's limits hold otherwise.
         ``on_output(type, content)`` is called for each output as it arrives; ``on_input(prompt, is_password)``
-        answers ``input()``, which fails in the sandbox without it. ``script``: what the code is to know of itself.
+        answers ``input()``, which fails in the sandbox without it; for a password it is never asked, that is refused.
+        ``script``: what the code is to know of itself.
         Does not raise for what the code does. Raises PolicyError for a ``timeout`` or ``cpu`` that is none or more than
         an administrator allows, and SandboxClosed after ``close``; then nothing was run.
         """

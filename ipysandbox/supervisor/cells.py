@@ -101,7 +101,9 @@ class Cells:
 
     def _stdin_allowed(self, parent_id: str) -> bool:
         cell = self.running
-        return cell is not None and parent_id == cell.request.id and bool(cell.request.content.get("allow_stdin"))
+        if cell is None or parent_id != cell.request.id or self._box.effective.policy.output.stdin == "off":
+            return False
+        return bool(cell.request.content.get("allow_stdin"))
 
     # -- one after the other
 

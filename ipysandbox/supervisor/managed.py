@@ -264,10 +264,15 @@ class Managed:
         else:
             await self.end_instance("shutdown")
 
-    def _on_question_refused(self) -> None:
+    def _on_question_refused(self, password: bool) -> None:
         """The code asks although nobody answers: it would wait until its time is over."""
         if self.cell is not None and self.instance is not None:
-            self.notices.append("The code asked for input that nobody can give; it was interrupted.")
+            what = "input that nobody can give"
+            if self.effective.policy.output.stdin == "off":
+                what = 'input, which the policy refuses (stdin = "off" under [output])'
+            elif password:
+                what = "a password, which no sandbox is given"
+            self.notices.append(f"The code asked for {what}; it was interrupted.")
             self.instance.interrupt()
 
     def _finish_others(self, why: str) -> None:

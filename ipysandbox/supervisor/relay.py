@@ -88,7 +88,8 @@ class Relay:
         self.admits: Callable[[int], bool] = lambda _size: True
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
         self.on_idle: Callable[[Message], None] | None = None
-        self.on_question_refused: Callable[[], None] | None = None
+        #: Told whether it was one for a password.
+        self.on_question_refused: Callable[[bool], None] | None = None
         #: A direction of this relay broke: nothing more will pass there.
         self.on_failure: Callable[[BaseException], None] | None = None
         self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
@@ -286,10 +287,11 @@ class Relay:
             if message is None:
                 continue
             request = self._known.get(message.parent_id)
-            if message.type != "input_request" or request is None or not self.stdin_allowed(request.id):
+            password = message.content.get("password") not in (False, None)
+            if message.type != "input_request" or request is None or password or not self.stdin_allowed(request.id):
                 self.dropped += 1
                 if self.on_question_refused is not None:
-                    self.on_question_refused()
+                    self.on_question_refused(password)
                 continue
             await self.release()
             content = await self.clean("input_request", message.content)

@@ -308,7 +308,7 @@ def test_a_forged_question_does_not_hang_the_cell(box: Sandbox) -> None:
 kernel = get_ipython().kernel
 kernel._allow_stdin = True
 try:
-    kernel.getpass("Password: ")
+    kernel.raw_input("name? ")
 except KeyboardInterrupt:
     print("nobody answered")
 """,
@@ -316,6 +316,40 @@ except KeyboardInterrupt:
     )
     assert (result.status, result.stdout) == ("ok", "nobody answered\n")
     assert any("input" in notice for notice in result.notices)
+
+
+_FORGED = """
+kernel = get_ipython().kernel
+try:
+    kernel._input_request("{words}", kernel._parent_ident["shell"], kernel.get_parent("shell"), password={password})
+except KeyboardInterrupt:
+    print("nobody answered")
+"""
+
+
+def test_a_forged_question_for_a_password_reaches_nobody(box: Sandbox) -> None:
+    asked: list[str] = []
+
+    def answer(prompt: str, _password: bool) -> str:
+        asked.append(prompt)
+        return "x"
+
+    result = box.run(_FORGED.format(words="Password: ", password=True), on_input=answer, timeout=30)
+    assert (result.status, result.stdout, asked) == ("ok", "nobody answered\n", [])
+    assert "The code asked for a password, which no sandbox is given; it was interrupted." in result.notices
+
+
+def test_a_forged_question_reaches_nobody_where_the_policy_refuses_all(make_box: Callable[..., Sandbox]) -> None:
+    box = make_box(policy={"output": {"stdin": "off"}})
+    asked: list[str] = []
+
+    def answer(prompt: str, _password: bool) -> str:
+        asked.append(prompt)
+        return "x"
+
+    result = box.run(_FORGED.format(words="name? ", password=False), on_input=answer, timeout=30)
+    assert (result.status, result.stdout, asked) == ("ok", "nobody answered\n", [])
+    assert any('stdin = "off" under [output]' in notice for notice in result.notices)
 
 
 def test_a_crash_report_carries_no_terminal_commands(box: Sandbox) -> None:
