@@ -181,6 +181,7 @@ class Managed:
 
     async def end_instance(self, reason: str) -> None:
         """End the sandbox, whatever state it is in; then look at what it left, and answer who still waits for it."""
+        self.hurry()
         instance, self.instance = self.instance, None
         if instance is None:
             return
@@ -227,6 +228,7 @@ class Managed:
 
     async def kill(self, by: str = "") -> None:
         """End the sandbox at once. ``by``: one of ``KILLERS``, unless somebody has interrupted the cell before."""
+        self.hurry()
         if self.cell is not None and not self.cell.interrupted:
             self.cell.killed_by = KILLERS.get(by, KILLERS[""])
         if self.instance is not None:
@@ -234,12 +236,19 @@ class Managed:
             await self.instance.kill()
 
     def interrupt(self) -> None:
+        self.hurry()
         cell = self.cell
         if cell is None or self.instance is None:
             return
         cell.interrupted = True
         self.instance.interrupt()
         self.kill_later(cell, _INTERRUPT_GRACE)
+
+    def hurry(self) -> None:
+        """The cell is to end: what it has shown so far is not paced any more."""
+        left_out = self.relay.hurry()
+        if left_out:
+            self.notices.append(f"{left_out} outputs that came faster than a notebook takes them are not shown.")
 
     def kill_later(self, cell: Cell, seconds: float) -> None:
         """End the sandbox if ``cell`` has still not replied by then."""

@@ -12,6 +12,7 @@ import contextlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import zmq.asyncio
 from ipysandbox.guest import CHANNELS
 from ipysandbox.output import Cleaner
 
+from .outflow import Outflow
 from .wire import BadMessage, Message, new_header, pack, unpack
 
 #: One frame; libzmq drops the connection that sends a larger one before it is in memory. A value may be a large array.
@@ -45,6 +47,14 @@ _SHORT = 1 << 20
 _QUESTION_WAIT = 1.0
 
 Handler = Callable[[Message], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How much of an output passes on: all of it, or so many characters of a stream's text; then a mark of ours."""
+
+    upto: int | None = None
+    mark: str = ""
 
 
 class Relay:
@@ -73,6 +83,7 @@ class Relay:
         self._unshown: set[str] = set()
         self._welcome = asyncio.Event()
         self._internal: dict[str, asyncio.Future[Message]] = {}
+        self._outflow = Outflow(self._send_output)
         self.endpoints: dict[str, str] = {}
         #: Messages that were no messages, or answered nothing that was asked.
         self.dropped = 0
@@ -81,9 +92,12 @@ class Relay:
         self.on_execute: Handler | None = None
         self.on_shutdown: Callable[[bool], Awaitable[None]] | None = None
         self.on_interrupt: Callable[[], None] | None = None
-        #: Sees every output of a request, before it is cleaned; returns whether it passes on.
-        self.on_output: Callable[[Message, Message], bool] | None = None
+        #: Sees every output of a request, before it is cleaned; says how much of it passes on.
+        self.on_output: Callable[[Message, Message], Passes] = lambda _request, _message: Passes()
         self.on_grown: Callable[[Message, Message, dict[str, Any]], bool] | None = None
+        #: Gets each stream's text as it is shown, and, while it wants that, what a limit keeps from being shown.
+        self.keeps_text: Callable[[Message], bool] = lambda _request: False
+        self.on_text: Callable[[Message, dict[str, Any]], None] = lambda _request, _content: None
         #: Asked before a message from iopub is parsed: whether so many bytes may still come.
         self.admits: Callable[[int], bool] = lambda _size: True
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
@@ -111,6 +125,7 @@ class Relay:
             ("hb", self._heartbeat),
         ):
             self._tasks.append(self._task(loop(channel)))
+        self._tasks.append(self._task(self._outflow.run()))
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run one direction; if it fails, nobody must wait for messages that no longer pass."""
@@ -254,22 +269,46 @@ class Relay:
                 elif request.type != "execute_request":
                     continue
             elif kind in _OUTPUTS:
-                if self.on_output is not None and not self.on_output(request, message):
-                    continue
-                goes_on = kind == "stream" and request is self._streaming
-                await self.release(but=message.content.get("name") if goes_on else None)
-                content = await self.clean(kind, message.content, sum(map(len, frames)))
-                if kind == "stream":
-                    self._streaming = request
-                if content is None or (self.on_grown is not None and not self.on_grown(request, message, content)):
-                    continue
-                await self.publish(kind, content, request)
+                await self._output(request, message, sum(map(len, frames)))
             elif kind == "execute_input":
                 await self._show_input(request, message)
             elif kind == "ipysandbox_question":
                 self._question_marked.set()
             else:
                 self.dropped += 1
+
+    async def _output(self, request: Message, message: Message, size: int) -> None:
+        """Clean one output and show what may be shown of it."""
+        kind, passes = message.type, self.on_output(request, message)
+        if kind == "stream":
+            await self._stream(request, message, passes, size)
+            return
+        if passes.upto is not None:
+            return
+        await self.release()
+        content = await self.clean(kind, message.content, size)
+        if content is not None and (self.on_grown is None or self.on_grown(request, message, content)):
+            await self.publish(kind, content, request)
+
+    async def _stream(self, request: Message, message: Message, passes: Passes, size: int) -> None:
+        if passes == Passes(0) and not self.keeps_text(request):
+            return
+        name, text = message.content.get("name"), message.content.get("text")
+        await self.release(but=name if request is self._streaming else None)
+        upto = passes.upto
+        parts = [text] if upto is None or not isinstance(text, str) else [text[:upto], text[upto:]]
+        for shown, part in zip((True, False), parts, strict=False):
+            if not shown and not self.keeps_text(request):
+                break
+            content = await self.clean("stream", {"name": name, "text": part}, size)
+            self._streaming = request
+            if content is not None:
+                self.on_text(request, content)
+                if shown:
+                    await self.publish("stream", content, request)
+        if passes.mark:
+            name = "stderr" if name == "stderr" else "stdout"
+            await self.publish("stream", {"name": name, "text": passes.mark}, request)
 
     async def _show_input(self, request: Message, message: Message) -> None:
         """Tell every client what runs, once a cell: the code that was asked for, with the kernel's number for it."""
@@ -300,6 +339,7 @@ class Relay:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._question_marked.wait(), _QUESTION_WAIT)
             self._question_marked.clear()
+            await self.drained()
             before = {"ipysandbox": {"published": self._published.get(request.id, 0)}}
             out = Message(new_header("input_request", self.session), request.header, before, content, request.idents)
             await self._front["stdin"].send_multipart(pack(out, self.key))
@@ -319,6 +359,7 @@ class Relay:
         """Show what stands for text that streams (save ``but``) hold back: nothing that belongs to it comes next."""
         for content in await self._in_turn(self._cleaner.released, but):
             if self._streaming is not None:
+                self.on_text(self._streaming, content)
                 await self.publish("stream", content, self._streaming)
 
     def _unpack(self, frames: list[bytes]) -> Message | None:
@@ -420,9 +461,24 @@ class Relay:
             self._published.pop(request.id, None)
 
     async def publish(self, kind: str, content: dict[str, Any], request: Message) -> None:
+        """Tell all clients. Outputs wait their turn."""
+        if kind in _OUTPUTS:
+            self._outflow.add(kind, content, request, paced=_is_paced(request))
+        else:
+            await self._send_output(kind, content, request)
+
+    async def _send_output(self, kind: str, content: dict[str, Any], request: Message) -> None:
         message = Message(new_header(kind, self.session), request.header, {}, content, [kind.encode()])
         self._published[request.id] = self._published.get(request.id, 0) + 1
         await self._front["iopub"].send_multipart(pack(message, self.key))
+
+    async def drained(self) -> None:
+        """Returns when all outputs so far have been sent."""
+        await self._outflow.drained()
+
+    def hurry(self) -> int:
+        """Show what waits at once: nobody wants to wait for it any more. How many outputs that leaves out."""
+        return self._outflow.hurry()
 
     def waiting(self) -> list[Message]:
         return [message for _, message in self._waiting.values()]
@@ -435,3 +491,9 @@ class Relay:
             sock.close()
         for path in self.endpoints.values():
             Path(path).unlink(missing_ok=True)
+
+
+def _is_paced(request: Message) -> bool:
+    """Whether a notebook shows the outputs. Programs of ours that only collect them say so; they take all at once."""
+    options = request.metadata.get("ipysandbox")
+    return not isinstance(options, dict) or options.get("paced") is not False
