@@ -20,6 +20,7 @@ import zmq
 import zmq.asyncio
 
 from ipysandbox.guest import CHANNELS
+from ipysandbox.guest.values import MAX_TEXT
 from ipysandbox.output import Cleaner
 
 from .outflow import Outflow
@@ -43,6 +44,8 @@ _REMEMBERED = 500
 _CLEAN_HERE = 16 << 10
 #: Bytes of a question, or of an answer on the control channel.
 _SHORT = 1 << 20
+#: Bytes of JSON in a reply on the shell channel: to read them takes some hundredths of a second at most.
+_LONG = 4 << 20
 #: Seconds that a question waits for the outputs before it, which come by another socket.
 _QUESTION_WAIT = 1.0
 
@@ -210,7 +213,7 @@ class Relay:
         while True:
             await asyncio.sleep(0)
             frames = await self._back[channel].recv_multipart()
-            message = self._unpack(frames) if channel == "shell" else self._unpack_short(frames)
+            message = self._unpack(frames, self._most_text()) if channel == "shell" else self._unpack_short(frames)
             if message is None:
                 continue
             internal = self._internal.pop(message.parent_id, None)
@@ -362,9 +365,14 @@ class Relay:
                 self.on_text(self._streaming, content)
                 await self.publish("stream", content, self._streaming)
 
-    def _unpack(self, frames: list[bytes]) -> Message | None:
+    def _most_text(self) -> int:
+        """Bytes of JSON that a reply may have by what is asked at present: of values, what is large is in buffers."""
+        asked = [request.content.get("limit") for _, request in self._waiting.values()]
+        return max([_LONG, *(min(limit, MAX_TEXT) + _REPLY_SLACK for limit in asked if isinstance(limit, int))])
+
+    def _unpack(self, frames: list[bytes], most: int | None = None) -> Message | None:
         try:
-            return unpack(frames, self._back_key)
+            return unpack(frames, self._back_key, most=most)
         except BadMessage:
             self.dropped += 1
             return None

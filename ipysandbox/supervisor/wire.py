@@ -20,6 +20,8 @@ PROTOCOL = "5.4"
 #: libjson and ours recurse per level; no honest message comes near.
 _MOST_DEPTH = 60
 _MOST_BUFFERS = 10_000
+#: Bytes of header, parent and metadata together.
+_MOST_HEADERS = 1 << 20
 #: A larger part is looked through before it is parsed: objects take many times the memory of the text that makes them,
 #: and nothing else runs while the parser does. Honest large parts are one long string.
 _LOOK_ABOVE = 1 << 20
@@ -81,19 +83,35 @@ def pack(message: Message, key: bytes) -> list[bytes]:
     return [*message.idents, DELIMITER, sign(key, parts), *parts, *message.buffers]
 
 
-def unpack(frames: Sequence[bytes], key: bytes) -> Message:
-    """Raises BadMessage."""
+def unpack(frames: Sequence[bytes], key: bytes, *, most: int | None = None) -> Message:
+    """``most``: bytes of its content. Of a larger one that is not even looked at, in its place there is an error.
+
+    Raises BadMessage.
+    """
+    at = _begin(frames)
+    signature, parts = frames[at + 1], list(frames[at + 2 : at + 6])
+    if most is not None and sum(map(len, parts)) > most:
+        # Its signature would take as long. All that is believed of it is whose answer it says it is.
+        if sum(map(len, parts[:3])) > _MOST_HEADERS:
+            raise BadMessage("large headers")
+        too_large = {"status": "error", "ename": "ValueError", "evalue": f"an answer of more than {most} bytes of text"}
+        header, parent, metadata = (_load(part) for part in parts[:3])
+        return Message(header, parent, metadata, {**too_large, "traceback": []}, list(frames[:at]))
+    if not hmac.compare_digest(signature, sign(key, parts)):
+        raise BadMessage("wrong signature")
+    header, parent, metadata, content = (_load(part) for part in parts)
+    return Message(header, parent, metadata, content, list(frames[:at]), list(frames[at + 6 :]))
+
+
+def _begin(frames: Sequence[bytes]) -> int:
+    """Where the delimiter is."""
     try:
         at = list(frames[:16]).index(DELIMITER)
     except ValueError:
         raise BadMessage("no delimiter") from None
     if len(frames) < at + 6 or len(frames) > at + 6 + _MOST_BUFFERS:
         raise BadMessage(f"{len(frames)} frames")
-    signature, parts = frames[at + 1], frames[at + 2 : at + 6]
-    if not hmac.compare_digest(signature, sign(key, parts)):
-        raise BadMessage("wrong signature")
-    header, parent, metadata, content = (_load(part) for part in parts)
-    return Message(header, parent, metadata, content, list(frames[:at]), list(frames[at + 6 :]))
+    return at
 
 
 def _items(part: bytes) -> int:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -436,6 +437,34 @@ kernel.shell_handlers["ipysandbox_get_request"] = answer
 """)
     with pytest.raises(ValueRefused, match="larger than was asked"):
         box.get("x", limit=1 << 20)
+
+
+@pytest.mark.parametrize("ask", ["box.get('x')", "the result's own value"])
+def test_an_answer_that_is_all_text_is_refused_unread(box: Sandbox, ask: str) -> None:
+    box.run("""
+async def answer(stream, ident, parent):
+    session = kernel.session
+    message = session.msg("ipysandbox_get_reply", {}, parent)
+    parts = [session.pack(message[name]) for name in ("header", "parent_header", "metadata")]
+    parts.append(b'{"status": "' + b"x" * (200 << 20) + b'"}')
+    stream.send_multipart([*ident, b"<IDS|MSG>", session.sign(parts), *parts])
+kernel = get_ipython().kernel
+kernel.shell_handlers["ipysandbox_get_request"] = answer
+""")
+    began = time.monotonic()
+    with pytest.raises(ValueRefused, match="an answer of more than"):
+        _ = box.get("x") if ask.startswith("box") else box.run("1").value
+    assert time.monotonic() - began < 20
+    assert box.run("2", want_value=False).status == "ok"
+
+
+def test_a_large_text_crosses_and_one_too_large_names_the_way(box: Sandbox) -> None:
+    box.run("text = 'é' * 5_000_000\nmore = 'x' * (65 << 20)")
+    assert box.get("text") == "é" * 5_000_000
+    with pytest.raises(ValueRefused, match=r"text of more than 64 MiB; give it as bytes: \.encode\(\)"):
+        box.get("more")
+    box.run("more = more.encode()")
+    assert len(box.get("more")) == 65 << 20
 
 
 def test_a_value_that_never_comes_does_not_hold_the_result(box: Sandbox) -> None:
