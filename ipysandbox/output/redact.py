@@ -198,6 +198,11 @@ class Redactor:
         spans = self._secrets.index.find(text.encode("utf-8", "surrogatepass")) if self._secrets.index.names else []
         return spans[0][2] if spans else None
 
+    def holds_in(self, data: bytes) -> str | None:
+        """The same for what is no text."""
+        spans = self._secrets.index.find(data) if self._secrets.index.names else []
+        return spans[0][2] if spans else None
+
     def markup(self, text: str) -> str | None:
         """HTML or SVG without secrets; None where one is spread over several elements, or is itself part markup."""
         data = text.encode("utf-8", "surrogatepass")

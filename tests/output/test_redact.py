@@ -314,10 +314,13 @@ def test_a_png_leaves_without_texts_and_shows_the_same_picture(cleaner: Cleaner)
 
 
 def test_a_picture_or_document_with_a_secret_in_its_bytes_is_left_out(cleaner: Cleaner) -> None:
-    jpeg = b"\xff\xd8\xff\xfe" + struct.pack(">H", 2 + len(TOKEN)) + TOKEN.encode()
-    jpeg += b"\xff\xc0" + struct.pack(">HBHH", 8, 8, 1, 1) + bytes(20)
-    for mime, data in {"image/jpeg": jpeg, "application/pdf": b"%PDF-1.7 " + TOKEN.encode()}.items():
-        assert show(cleaner, {mime: base64.b64encode(data).decode()}) == {"text/plain": f"[output left out: {mime}]"}
+    frame = b"\xff\xd8\xff\xc0" + struct.pack(">HBHH", 8, 8, 1, 1) + b"\0"
+    for secret in (TOKEN.encode(), TOKEN.encode().hex().encode(), base64.b64encode(TOKEN.encode())):
+        jpeg = frame + b"\xff\xda\0\2" + secret + bytes(20)  # where the picture's points are
+        for mime, data in {"image/jpeg": jpeg, "application/pdf": b"%PDF-1.7 " + secret}.items():
+            assert show(cleaner, {mime: base64.b64encode(data).decode()}) == {
+                "text/plain": f"[output left out: {mime}]"
+            }
     assert len([note for note in cleaner.notes if "it holds a secret" in note]) == 2
 
 
