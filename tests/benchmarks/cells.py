@@ -130,7 +130,7 @@ def groups(
             _PLAIN: partial(_print, plain.run, code, size),
             "sandbox, Jupyter protocol": partial(_print, relayed.run, code, size),
             "Sandbox.run": partial(_print, lambda code: box.run(code).stdout, code, size),
-            "%%sandbox in a notebook": partial(_print, notebook.run, "%%sandbox\n" + code, size),
+            "%%sandbox in a notebook, 1.1 MB of it shown": partial(_show, notebook.run, "%%sandbox\n" + code),
         }
         yield Group(key, f"Print: {title}", _PLAIN, cases, rounds)
     yield from _floods(project, plain, notebook, rounds, stack)
