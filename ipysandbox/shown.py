@@ -24,6 +24,8 @@ _FLOW = 8 * amount.HEAD
 _TOLD = 1.0
 #: Characters of an entry of the tail that more is joined to.
 _ENTRY = 4096
+#: Characters at the end of one text that can be of the tail, however often they are written over.
+_LOOKED_AT = 1 << 20
 #: Lines up to which a progress bar may go.
 _ROWS = 64
 _TOKEN = re.compile(r"\n|\r|\x1b\[([0-9]*)A|[^\n\r\x1b]+|\x1b")
@@ -107,6 +109,7 @@ class Tail:
         self._amount = 0
 
     def add(self, name: str, text: str) -> None:
+        text = text[-_LOOKED_AT:]
         if self._entries and self._entries[-1][0] == name and len(self._entries[-1][1]) < _ENTRY:
             before = self._entries.pop()[1]
             self._amount -= amount.of(before)

@@ -93,6 +93,26 @@ def test_streams_that_take_turns_become_no_more_outputs_than_a_page_takes(notebo
     assert "not shown here; all of it: " in _marker(ran)
 
 
+@pytest.mark.slow
+def test_a_flood_of_small_writes_takes_little_of_the_notebooks_memory(notebook: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "much.toml").write_text('[limits]\noutput = "64MiB"\n')
+    begin = f"%%sandbox much --policy {tmp_path}/much.toml\nimport os\n"
+    notebook.run(f"{begin}print('warm')").ok()
+    process = Path(f"/proc/{notebook.manager.provisioner.process.pid}")
+
+    def memory(name: str) -> int:
+        found = re.search(rf"{name}:\s+(\d+) kB", (process / "status").read_text())
+        assert found is not None
+        return int(found[1]) << 10
+
+    (process / "clear_refs").write_text("5")  # forget the peak so far
+    before = memory("VmRSS")
+    ran = notebook.run(f"{begin}for _ in range(5_000_000): os.write(1, b'123456789\\n')").ok()
+    assert "not shown here; all of it: " in _marker(ran)
+    grown = memory("VmHWM") - before
+    assert grown < 64 * MIB + 20_000_000, grown
+
+
 # -- what is seen of a text that writes over itself
 
 
