@@ -333,6 +333,26 @@ def test_what_is_cleared_before_it_is_seen_is_not_sent_and_the_last_picture_is()
     assert sent[-1][1] == {"data": {"text/plain": "9999"}}
 
 
+def test_in_a_hurry_no_text_is_lost_and_displays_beyond_a_burst_are_counted() -> None:
+    request = _request()
+    left_out: list[int] = []
+
+    async def work(one: Outflow, sent: list[tuple[str, Any]]) -> None:
+        for number in range(5_000):
+            one.add("display_data", {"data": {"text/plain": str(number)}}, request, paced=True)
+            one.add("stream", _text("stdout", f"{number}\n"), request, paced=True)
+        began = time.monotonic()
+        left_out.append(one.hurry())
+        await one.drained()
+        assert time.monotonic() - began < 3  # of 25 at the pace
+
+    sent = flow(work)
+    displays = [content for kind, content in sent if kind == "display_data"]
+    assert len(displays) + left_out[0] == 5_000
+    assert len(sent) < 1_000
+    assert "".join(c["text"] for kind, c in sent if kind == "stream").split() == [str(n) for n in range(5_000)]
+
+
 def _rate(sent: list[float], seconds: float) -> int:
     """The most that came within so many seconds."""
     return max(sum(1 for at in sent[first:] if at - sent[first] <= seconds) for first in range(0, len(sent), 50))
