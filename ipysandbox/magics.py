@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import builtins
-import html
 import os
 import sys
 from collections.abc import Mapping
@@ -16,10 +15,12 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
 from . import magics_complete, magics_line
-from .display import changes_line, failure, one_line
+from .display import changes_line, failure
 from .errors import CheckRefused, SandboxError
 from .magics_options import DEFAULT_NAME, cell_parser, helped, line_parser, parse
+from .questions import worded
 from .sandbox import RunResult, Sandbox
+from .shown import Shown, publish_note
 
 #: What a name's first cell gets where it says nothing.
 _FIRST = {"policy": "default", "memory": None, "backend": "linux"}
@@ -99,21 +100,17 @@ class SandboxMagics(Magics):
             return
         for name, value in values.items():
             held.box.put(name, value)
-        on_input, refused = self._on_input(args.name)
+        shown = Shown(self._ip)
         result = held.box.run(
             code,
             timeout=args.timeout,
             cpu=args.cpu,
-            on_output=self._show,
-            on_input=on_input,
+            on_output=shown,
+            on_input=self._on_input(args.name),
             want_value=False,
         )
+        shown.finish(result.full_output)
         self._afterwards(held, result, standing)
-        if refused:
-            raise SandboxError(
-                "the code asked for a password; what is typed at a notebook's password prompt is not passed on",
-                hint="Give the code what it may know in a variable: %%sandbox -i NAME.",
-            )
         error = failure(result, args.name)
         if error is not None:
             raise error
@@ -168,27 +165,9 @@ class SandboxMagics(Magics):
 
     # -- what comes out
 
-    def _show(self, kind: str, content: dict[str, Any]) -> None:
-        """One cleaned output of the sandbox, shown as a cell's own would be, at once."""
-        if kind == "stream":
-            stream = sys.stderr if content.get("name") == "stderr" else sys.stdout
-            stream.write(str(content.get("text", "")))
-            stream.flush()
-        elif kind == "clear_output":
-            self._ip.display_pub.clear_output(wait=bool(content.get("wait")))
-        elif kind in ("display_data", "execute_result", "update_display_data"):
-            self._ip.display_pub.publish(
-                data=content.get("data") or {},
-                metadata=content.get("metadata") or {},
-                transient=content.get("transient") or {},
-                update=kind == "update_display_data",
-            )
-
     def note(self, text: str) -> None:
         """One line of ours, told apart from what the code printed."""
-        line = f"ipysandbox: {one_line(text, 1000)}"
-        small = f'<small style="color: var(--jp-ui-font-color2, gray)">{html.escape(line)}</small>'
-        self._ip.display_pub.publish(data={"text/plain": line, "text/html": small}, metadata={})
+        publish_note(self._ip, text)
 
     def _afterwards(self, held: Held, result: RunResult, standing: frozenset[str]) -> None:
         for notice in result.notices:
@@ -200,23 +179,18 @@ class SandboxMagics(Magics):
             self.note(line)
         held.changes = line
 
-    def _on_input(self, name: str) -> tuple[Any, list[str]]:
-        """What answers ``input()`` inside, where the front end can ask; and a list that tells of a refused password."""
-        refused: list[str] = []
+    def _on_input(self, name: str) -> Any:
+        """What answers ``input()`` inside, where the front end can ask."""
 
-        def answer(prompt: str, is_password: bool) -> str:
-            if is_password:
-                refused.append(prompt)
-                raise KeyboardInterrupt  # Sandbox.run interrupts the cell: it gets no answer at all
+        def answer(prompt: str, _is_password: bool) -> str:
             try:
-                # On each line: none of a long question may look like the notebook's own.
-                return builtins.input("\n".join(f"[sandbox {name}] {line}" for line in prompt.split("\n")))
+                return builtins.input(worded(prompt, f"sandbox {name}"))
             except EOFError:
-                raise KeyboardInterrupt from None
+                raise KeyboardInterrupt from None  # Sandbox.run interrupts the cell: it gets no answer at all
 
         kernel = getattr(self._ip, "kernel", None)
         can_ask = kernel is None or bool(getattr(kernel, "_allow_stdin", False))
-        return (answer if can_ask else None), refused
+        return answer if can_ask else None
 
     # -- where we are
 

@@ -4,16 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
+#: Characters that are joined at once.
+_PIECE = 64 << 10
+
+
+class _Text:
+    """A text that grows by many small parts, in the memory that it takes in the end."""
+
+    def __init__(self) -> None:
+        self._whole = ""
+        self._parts: list[str] = []
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size > _PIECE:
+            self.whole()
+
+    def whole(self) -> str:
+        # Held by one name only, a string is lengthened in place (CPython), where a join would make a second one.
+        whole, self._whole = self._whole, ""
+        whole += "".join(self._parts)
+        self._parts, self._size, self._whole = [], 0, whole
+        return whole
+
 
 class OutputCollector:
     """Feed it the cleaned messages of one cell, in order."""
 
     def __init__(self) -> None:
         self.outputs: list[dict[str, Any]] = []
-        self._chunks: dict[int, list[str]] = {}
+        #: Every stretch of a stream, also those that were cleared; and those that are shown, by their place.
+        self._streams: list[tuple[str, _Text]] = []
+        self._shown: dict[int, _Text] = {}
         self._displays: dict[str, list[dict[str, Any]]] = {}
         self._clear_next = False
-        self.streams: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self.execution_count: int | None = None
 
     def add(self, kind: str, content: dict[str, Any]) -> None:
@@ -46,23 +72,28 @@ class OutputCollector:
             )
 
     def _stream(self, name: str, text: str) -> None:
-        self.streams.setdefault(name, []).append(text)
         last = len(self.outputs) - 1
-        if self.outputs and self.outputs[last].get("name") == name:
-            self._chunks[last].append(text)  # joined once at the end: adding to a string would be quadratic
-        else:
+        if not self.outputs or self.outputs[last].get("name") != name:
+            last += 1
             self.outputs.append({"output_type": "stream", "name": name, "text": ""})
-            self._chunks[last + 1] = [text]
+            self._shown[last] = _Text()
+            self._streams.append((name, self._shown[last]))
+        self._shown[last].add(text)
 
     def _clear(self) -> None:
         self.outputs.clear()
-        self._chunks.clear()
+        self._shown.clear()
         self._displays.clear()
         self._clear_next = False
 
+    def text(self, name: str) -> str:
+        """All that the stream ``name`` said."""
+        said = [text for stream, text in self._streams if stream == name]
+        return said[0].whole() if len(said) == 1 else "".join(text.whole() for text in said)
+
     def finish(self) -> list[dict[str, Any]]:
-        for index, chunks in self._chunks.items():
-            self.outputs[index]["text"] = "".join(chunks)
+        for index, text in self._shown.items():
+            self.outputs[index]["text"] = text.whole()
         return self.outputs
 
 

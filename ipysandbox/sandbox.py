@@ -69,6 +69,14 @@ class RunError:
 
 
 @dataclass(frozen=True)
+class FullOutput:
+    """The file with what a cell printed, where that was much; ``whole``: all of it."""
+
+    path: str
+    whole: bool
+
+
+@dataclass(frozen=True)
 class RunResult:
     """How one cell went.
 
@@ -78,6 +86,7 @@ class RunResult:
     whether the sandbox's variables are still there. ``changes`` lists the project's files as they differ inside;
     ``written`` names files in ``files.write`` that were written, and that stay. Both tell how it is after this run, of
     all that was done since the sandbox's start, by earlier runs too. The first 200 are given, ``…_total`` counts all.
+    ``full_output`` names the file with all that was printed, None where that was less than a notebook shows (1 MiB).
     """
 
     status: str
@@ -95,6 +104,7 @@ class RunResult:
     changes_total: int
     written: tuple[str, ...]
     written_total: int
+    full_output: FullOutput | None
     _value: Callable[[], Any] = field(repr=False, compare=False)
 
     @property
@@ -249,7 +259,8 @@ class Sandbox:
 
         ``timeout`` and ``cpu`` bound this run, in seconds or as ``"30s"``; the policy's limits hold otherwise.
         ``on_output(type, content)`` is called for each output as it arrives; ``on_input(prompt, is_password)``
-        answers ``input()``, which fails in the sandbox without it. ``script``: what the code is to know of itself.
+        answers ``input()``, which fails in the sandbox without it; for a password it is never asked, that is refused.
+        ``script``: what the code is to know of itself.
         Does not raise for what the code does. Raises PolicyError for a ``timeout`` or ``cpu`` that is none or more than
         an administrator allows, and SandboxClosed after ``close``; then nothing was run.
         """
@@ -284,7 +295,9 @@ class Sandbox:
         assert self._connection is not None
         assert self._supervisor is not None
         collector = OutputCollector()
-        metadata: dict[str, Any] = {"ipysandbox": {"overrides": overrides, "validate": validate}}
+        # Outputs that nobody looks at while they come need no pace.
+        options = {"overrides": overrides, "validate": validate, "paced": on_output is not None}
+        metadata: dict[str, Any] = {"ipysandbox": options}
         if script is not None:
             metadata["script"] = {"name": script.name, "argv": [script.name, *script.arguments], "file": script.file}
         try:
@@ -313,8 +326,8 @@ class Sandbox:
         count = collector.execution_count
         return RunResult(
             status=outcome.get("status", "died"),
-            stdout="".join(collector.streams["stdout"]),
-            stderr="".join(collector.streams["stderr"]),
+            stdout=collector.text("stdout"),
+            stderr=collector.text("stderr"),
             outputs=collector.finish(),
             error=error,
             limit=limit,
@@ -327,6 +340,7 @@ class Sandbox:
             changes_total=int(outcome.get("changes_total", 0)),
             written=tuple(outcome.get("written", ())),
             written_total=int(outcome.get("written_total", 0)),
+            full_output=FullOutput(**outcome["printed"]) if outcome.get("printed") else None,
             _value=self._value_later(count) if want_value and count is not None else _no_value,
         )
 
@@ -338,7 +352,7 @@ class Sandbox:
                 namespaces = bool(self.status()["namespaces"])
                 line = hints.hint(error.ename, error.evalue, self.policy(), namespaces=namespaces)
             elif hints.may_run_programs(code):
-                printed = "".join((*collector.streams["stdout"], *collector.streams["stderr"]))
+                printed = collector.text("stdout") + collector.text("stderr")
                 line = hints.output_hint(code, printed)
                 if line and self.policy()["policy"]["network"]["allow"]:
                     line = ""
@@ -479,8 +493,8 @@ def _died(collector: OutputCollector, text: str) -> RunResult:
     error = RunError("SandboxDied", text, (text,))
     return RunResult(
         status="died",
-        stdout="".join(collector.streams["stdout"]),
-        stderr="".join(collector.streams["stderr"]),
+        stdout=collector.text("stdout"),
+        stderr=collector.text("stderr"),
         outputs=collector.finish(),
         error=error,
         limit=None,
@@ -493,6 +507,7 @@ def _died(collector: OutputCollector, text: str) -> RunResult:
         changes_total=0,
         written=(),
         written_total=0,
+        full_output=None,
         _value=_no_value,
     )
 

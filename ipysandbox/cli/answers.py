@@ -8,6 +8,7 @@ import stat
 import sys
 
 from ipysandbox.errors import SandboxError
+from ipysandbox.questions import worded
 from ipysandbox.sandbox import Sandbox
 
 #: How often a wait for the next line looks whether the code still waits for it: a limit may have ended it.
@@ -35,16 +36,11 @@ class Questions:
     def __init__(self, box: Sandbox, *, show: bool) -> None:
         self._box, self._show = box, show
         self._held = b""
-        #: Whether it was a password that the code asked for; it got no answer.
-        self.refused = False
 
-    def __call__(self, prompt: str, is_password: bool) -> str:
-        if is_password:
-            self.refused = True
-            raise KeyboardInterrupt  # Sandbox.run interrupts the code
+    def __call__(self, prompt: str, _is_password: bool) -> str:
         if self._show:
             # At a terminal a person reads it, who must see that it isn't this machine that asks.
-            sys.stdout.write(f"[sandbox] {prompt}" if os.isatty(0) else prompt)
+            sys.stdout.write(worded(prompt, "sandbox") if os.isatty(0) else prompt)
             sys.stdout.flush()
         line = self._line()
         return _END if not line else line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")

@@ -60,11 +60,7 @@ def run(args: argparse.Namespace) -> int:
             want_value=False,
             script=_script(args.file, tuple(args.arguments), find_project(Path.cwd())),
         )
-    code = _tell(result, args)
-    if questions is not None and questions.refused:
-        _say("the code asked for a password; nothing is passed on that is typed at a password prompt")
-        return status.FAILED
-    return code
+    return _tell(result, args)
 
 
 def _script(file: str, arguments: tuple[str, ...], project: Path) -> Script:

@@ -30,6 +30,14 @@ _WAITING = 100_000
 _NOBODY_ANSWERS = (
     "the code asks for input, and nobody can answer here; give it what it needs in a variable, an argument or a file"
 )
+_QUESTIONS_ARE_OFF = (
+    'the code asks for input, and the policy refuses every question (stdin = "off" under [output]); give it what it '
+    "needs in a variable, an argument or a file"
+)
+_NO_PASSWORDS = (
+    "the code asked for a password (getpass): none is passed to a sandbox, since what is typed would be the code's; "
+    "what it may know, give it in a variable (%%sandbox -i NAME, or box.put)"
+)
 
 
 def _load_without_debugger() -> None:
@@ -147,6 +155,7 @@ class SandboxKernel(IPythonKernel):
 
     def raw_input(self, prompt: Any = "") -> Any:
         """``input()``."""
+        _refuse_questions_that_are_off()
         if not self._allow_stdin:
             raise StdinNotImplementedError(_NOBODY_ANSWERS)
         self._after_what_was_printed()
@@ -155,12 +164,10 @@ class SandboxKernel(IPythonKernel):
         except EOFError:
             raise EOFError("EOF when reading a line") from None
 
-    def getpass(self, *arguments: Any, **options: Any) -> Any:
+    def getpass(self, *_arguments: Any, **_options: Any) -> NoReturn:
         """``getpass.getpass()``."""
-        if not self._allow_stdin:
-            raise StdinNotImplementedError(_NOBODY_ANSWERS)
-        self._after_what_was_printed()
-        return super().getpass(*arguments, **options)
+        _refuse_questions_that_are_off()
+        raise StdinNotImplementedError(_NO_PASSWORDS)
 
     def _after_what_was_printed(self) -> None:
         """The question goes by another socket than the outputs: among those, this marks where it belongs."""
@@ -212,6 +219,11 @@ class SandboxKernel(IPythonKernel):
     ) -> None:
         assert self.session is not None
         self.session.send(stream, kind, content, parent, ident=ident, buffers=buffers)
+
+
+def _refuse_questions_that_are_off() -> None:
+    if os.environ.get("IPYSANDBOX_STDIN") == "off":
+        raise StdinNotImplementedError(_QUESTIONS_ARE_OFF)
 
 
 _QUESTIONS = (SandboxKernel.raw_input.__code__, SandboxKernel.getpass.__code__)

@@ -12,9 +12,9 @@ from typing import Any
 
 from .values_code import InwardDecoder, InwardEncoder
 from .values_media import ValueDecoder, ValueEncoder
-from .values_plain import MAX_BYTES, WORKS, Buffer, Untransferable
+from .values_plain import MAX_BYTES, MAX_TEXT, WORKS, Buffer, Untransferable
 
-__all__ = ["MAX_BYTES", "WORKS", "Buffer", "Untransferable", "decode", "encode"]
+__all__ = ["MAX_BYTES", "MAX_TEXT", "WORKS", "Buffer", "Untransferable", "decode", "encode"]
 
 _VERSION = 1
 

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from .values_media import ValueDecoder, ValueEncoder
-from .values_plain import Buffer, Node
+from .values_plain import MAX_BYTES, Buffer, Node
 
 _KINDS = (types.FunctionType, type, functools.partial)
 
 
 class InwardEncoder(ValueEncoder):
     """On the host: what the user hands in."""
+
+    most_text = MAX_BYTES
 
     def make(self, obj: Any) -> Node:
         if isinstance(obj, _KINDS) and type(obj) not in self.makers:

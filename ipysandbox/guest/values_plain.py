@@ -17,6 +17,8 @@ Buffer = bytes | bytearray | memoryview
 Node = Any  # JSON: None, bool, int, float, str, list of nodes, or a dict whose "t" names the kind
 
 MAX_BYTES = 2**31
+#: Of all texts in a value, which travel as JSON and are read in one go; bytes and arrays don't.
+MAX_TEXT = 64 << 20
 MAX_DEPTH = 96  # of nested containers; the JSON parsers on the way stop at a few hundred
 WORKS = (
     "None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range, datetime, date, time, "
@@ -55,10 +57,14 @@ def label(value: object) -> str:
 class PlainEncoder:
     """Encodes Python's own types; ``makers`` is asked for the exact type, so no subclass passes for its base."""
 
+    #: What comes out is read by who must not be held up.
+    most_text = MAX_TEXT
+
     def __init__(self, limit: int) -> None:
         self.buffers: list[Buffer] = []
         self.limit = limit
         self.left = limit
+        self.text = self.most_text
         self.depth = 0
         self.where = "the value"  # for messages
         self.makers: dict[type, Callable[[Any], Node]] = {
@@ -151,6 +157,11 @@ class PlainEncoder:
 
     def _str(self, obj: str) -> Node:
         self.spend(len(obj))
+        self.text -= len(obj)
+        if self.text < 0:
+            raise Untransferable(
+                f"{self.where} is text of more than {self.most_text >> 20} MiB; give it as bytes: .encode()"
+            )
         if obj.isascii() or not _SURROGATE.search(obj):
             return obj
         # UTF-8, in which the tree travels, has no lone surrogates.

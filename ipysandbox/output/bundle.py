@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -111,7 +112,7 @@ class Bundle:
         if mime == "text/plain":
             return self._redactor.output(value)
         if mime in RASTER or mime == "application/pdf":
-            redacted = None if self._redactor.holds(value) else value
+            redacted = None if self._redactor.holds(value) or self._redactor.holds_in(b64decode(value)) else value
         elif mime in ("text/html", "text/markdown", "image/svg+xml"):
             redacted = self._redactor.markup(value)
         else:

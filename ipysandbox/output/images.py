@@ -1,4 +1,4 @@
-"""Checks that an image is what its type says and not too large to show, and leaves of a PNG only what is seen."""
+"""Checks that an image is what its type says and not too large to show."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import binascii
 import re
 import struct
 
+from .pictures import MOST_PARTS, TooManyParts, only_picture
+
 MAX_BYTES = 32 << 20
 MAX_PIXELS = 64_000_000  # a quarter of a gigabyte once a browser has unpacked it
 MAX_SIDE = 65_535
 RASTER = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
-#: Chunks of a PNG that say how it looks (PNG, third edition, 11; APNG's are among them).
-_PICTURE = frozenset(
-    b"IHDR PLTE IDAT IEND tRNS cHRM gAMA sBIT sRGB cICP mDCV cLLI bKGD hIST pHYs acTL fcTL fdAT".split()
-)
 _SPACE = re.compile(r"\s+")
 _DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=\s]*)", re.I | re.A)
 
@@ -25,7 +23,7 @@ class BadImage(ValueError):
 
 
 def check_image(mime: str, encoded: str) -> str:
-    """The base64 text of a PNG, JPEG, GIF, WebP or PDF without white space; raises BadImage when it is not one."""
+    """The base64 text of a PNG, JPEG, GIF or WebP, reduced to what is seen, or of a PDF; raises BadImage for others."""
     if len(encoded) > MAX_BYTES * 4 // 3 + MAX_BYTES // 32:
         raise BadImage(f"larger than {MAX_BYTES >> 20} MiB")
     compact = _SPACE.sub("", encoded)
@@ -43,7 +41,10 @@ def check_image(mime: str, encoded: str) -> str:
     width, height = size
     if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
         raise BadImage(f"{width}×{height} pixels")
-    return base64.b64encode(_only_picture(data)).decode() if mime == "image/png" else compact
+    try:
+        return base64.b64encode(only_picture(mime, data)).decode()
+    except TooManyParts as exc:
+        raise BadImage(str(exc)) from None
 
 
 def check_data_url(url: str) -> str:
@@ -62,19 +63,6 @@ def _png(data: bytes) -> tuple[int, int] | None:
     return width, height
 
 
-def _only_picture(data: bytes) -> bytes:
-    """A PNG without what isn't seen: texts, times, chunks of applications, what follows its end."""
-    kept = [data[:8]]
-    at = 8
-    while at + 12 <= len(data):
-        end = at + 12 + int.from_bytes(data[at : at + 4], "big")
-        kind = data[at + 4 : at + 8]
-        if kind in _PICTURE:
-            kept.append(data[at:end])
-        at = end if kind != b"IEND" else len(data)
-    return b"".join(kept)
-
-
 def _gif(data: bytes) -> tuple[int, int] | None:
     if data[:6] not in (b"GIF87a", b"GIF89a") or len(data) < 13:
         return None
@@ -87,7 +75,9 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
     if data[:3] != b"\xff\xd8\xff":
         return None
     at = 2
-    while at + 9 < len(data) and data[at] == 0xFF:
+    for _ in range(MOST_PARTS):
+        if at + 9 >= len(data) or data[at] != 0xFF:
+            break
         marker = data[at + 1]
         if marker == 0xFF:
             at += 1

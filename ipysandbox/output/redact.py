@@ -27,7 +27,12 @@ _TAG = re.compile("<[^<>]*>")
 _MARKUP = re.compile(b"[<>\"']")
 _MOST_SECRETS = 1000
 
+#: Words of a form that are met without it, in one text.
+_MOST_FAILED = 256
+
 Span = tuple[int, int, str]
+#: By eight bytes as a number: the forms that hold them, and where.
+_Anchors = dict[int, list[tuple[bytes, int]]]
 
 
 def forms(secret: str) -> set[str]:
@@ -81,11 +86,9 @@ class _Index:
         self._short = [data for data, fit in fits.items() if fit < self._steps]
         long = [data for data, fit in fits.items() if fit >= self._steps]
         self.longest = max(map(len, self.names), default=0)
-        self._anchors: dict[int, list[tuple[bytes, int]]] = {}
+        self._anchors: _Anchors = {}
         for data in long:
-            # From its end, since tokens begin alike.
-            for at in range(len(data) - _WORD, len(data) - _WORD - self._steps * _WORD, -1):
-                word = int.from_bytes(data[at : at + _WORD], sys.byteorder)
+            for word, at in self._words_of(data):
                 self._anchors.setdefault(word, []).append((data, at))
         self._words = frozenset(self._anchors)
         self._all = b"\0".join(self.names)
@@ -98,21 +101,42 @@ class _Index:
         """Where ``data`` holds a form: (begin, end, name), in order, without overlaps."""
         found = list(self._find_long(data))
         for form in self._short:
-            at = data.find(form)
-            while at >= 0:
-                found.append((at, at + len(form), self.names[form]))
-                at = data.find(form, at + 1)
+            found += self._each(data, form)
         return _merged(found) if found else found
 
     def _find_long(self, data: bytes) -> Iterator[Span]:
         words = memoryview(data)[: len(data) // _WORD * _WORD].cast("Q")[:: self._steps]
         if self._words.isdisjoint(words):
             return
+        anchors, failed = self._anchors, dict[bytes, int]()
         for number, word in enumerate(words):
-            for form, at in self._anchors.get(word, ()):
+            for form, at in anchors.get(word, ()):
                 begin = number * self._steps * _WORD - at
                 if begin >= 0 and data.startswith(form, begin):
                     yield begin, begin + len(form), self.names[form]
+                    continue
+                failed[form] = failed.get(form, 0) + 1
+                if failed[form] == _MOST_FAILED:
+                    # One search for all of it takes less from here on than each word that could begin it.
+                    anchors = self._without(anchors, form)
+                    yield from self._each(data, form)
+
+    def _words_of(self, form: bytes) -> list[tuple[int, int]]:
+        """Words to meet ``form`` by, and where in it they are: from its end, since tokens begin alike."""
+        begins = range(len(form) - _WORD, len(form) - _WORD - self._steps * _WORD, -1)
+        return [(int.from_bytes(form[at : at + _WORD], sys.byteorder), at) for at in begins]
+
+    def _without(self, anchors: _Anchors, form: bytes) -> _Anchors:
+        fewer = dict(anchors) if anchors is self._anchors else anchors
+        for word, _ in self._words_of(form):
+            fewer[word] = [entry for entry in fewer.get(word, ()) if entry[0] != form]
+        return fewer
+
+    def _each(self, data: bytes, form: bytes) -> Iterator[Span]:
+        at = data.find(form)
+        while at >= 0:
+            yield at, at + len(form), self.names[form]
+            at = data.find(form, at + 1)
 
     def unfinished(self, data: bytes) -> tuple[int, str] | None:
         """Where the telling beginning of a form starts that ``data`` ends with, and the name."""
@@ -196,6 +220,11 @@ class Redactor:
     def holds(self, text: str) -> str | None:
         """The name of a secret in ``text``, if there is one."""
         spans = self._secrets.index.find(text.encode("utf-8", "surrogatepass")) if self._secrets.index.names else []
+        return spans[0][2] if spans else None
+
+    def holds_in(self, data: bytes) -> str | None:
+        """The same for what is no text."""
+        spans = self._secrets.index.find(data) if self._secrets.index.names else []
         return spans[0][2] if spans else None
 
     def markup(self, text: str) -> str | None:

@@ -66,9 +66,10 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What becomes of HTML on its way out, and whether widgets pass."""
+    """What becomes of HTML on its way out, whether the code may ask (``input()``), and whether widgets pass."""
 
     html: str = "sanitize"
+    stdin: str = "visible"
     widgets: bool = False
 
 
@@ -216,6 +217,7 @@ class Effective:
             "network": sorted(self.policy.network.allow),
             "environment": sorted(self.environment),
             "source_path": self.environment.get("DATA_SOURCE_PATH"),
+            "stdin": self.policy.output.stdin,
             "backend": self.policy.backend,
             "widgets": self.policy.output.widgets,
         }

@@ -114,9 +114,10 @@ DEFAULT_HIDE: tuple[str, ...] = (
     "kernel-*.json",
     ".*_history",
     ".lesshst",
-    # ours: what was approved, and the audit trail
+    # ours: what was approved, the audit trail, and what cells printed
     "ipysandbox/trusted.json",
     "ipysandbox/audit",
+    "ipysandbox/output",
 )
 
 # Never written through to the host, not even inside a write path: what another program of the user's would

@@ -203,6 +203,7 @@ FIELDS: Mapping[str, Field] = {
     "code.deny": Field(_texts(_rule), MORE),
     "code.allow": Field(_texts(_rule), FEWER),
     "output.html": _choices(LATER, "isolate", "sanitize", "text"),
+    "output.stdin": _choices(LATER, "visible", "off"),
     "output.widgets": _choices(LATER, True, False),
     "environment.allow": Field(_texts(_variable), FEWER),
     "data.source_path": Field(_one_path, INNER_PATH),

@@ -18,6 +18,7 @@ from ipysandbox.output import clean_text
 from ipysandbox.policy.model import Limits
 
 from . import limits as limit_rules
+from .full_text import FullText, Kept
 from .limits import LimitHit
 from .wire import Message
 
@@ -48,6 +49,9 @@ class Cell:
     done: asyncio.Event = field(default_factory=asyncio.Event)
     peak_memory: int = 0
     peak_processes: int = 0
+    #: All that it prints, for when that is too much to show.
+    text: FullText | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,9 @@ class Cells:
 
     def _stdin_allowed(self, parent_id: str) -> bool:
         cell = self.running
-        return cell is not None and parent_id == cell.request.id and bool(cell.request.content.get("allow_stdin"))
+        if cell is None or parent_id != cell.request.id or self._box.effective.policy.output.stdin == "off":
+            return False
+        return bool(cell.request.content.get("allow_stdin"))
 
     # -- one after the other
 
@@ -151,7 +157,8 @@ class Cells:
         if not await self._passes_the_check(message, source, options):
             return
         instance = await self._ready_instance()
-        cell = Cell(message, self._count, effective.policy.limits)
+        limits = effective.policy.limits
+        cell = Cell(message, self._count, limits, text=FullText(self._box.name, self._count, limits))
         await self._carry_out(cell, instance)
         await self._finish(cell, instance)
 
@@ -205,10 +212,15 @@ class Cells:
         content = await self._box.relay.clean("execute_reply", cell.reply.content) if cell.reply else None
         pager = self._box.cleaner.pager_text(cell.reply.content) if cell.reply else None
         if pager and "ipysandbox" in cell.request.metadata:  # our own doors have no pager
-            await self._box.relay.publish("stream", {"name": "stdout", "text": pager}, cell.request)
+            shown = {"name": "stdout", "text": pager}
+            self._box.relay.on_text(cell.request, shown)
+            await self._box.relay.publish("stream", shown, cell.request)
         elif pager and content:
             content["payload"] = [{"source": "page", "data": {"text/plain": pager}, "start": 0}]
         outcome = self._outcome(cell, content, instance)
+        self._keep_text(cell)
+        if outcome.status not in ("ok", "error"):
+            self._box.hurry()
         self.running = None
         self._box.watch.between_cells(cell)
         if alive:
@@ -221,6 +233,16 @@ class Cells:
                 observed=cell.hit.observed, ended=not alive,
             )  # fmt: skip
         await self._answer(cell.request, outcome.status, error=outcome.error, content=content, cell=cell, alive=alive)
+
+    def _keep_text(self, cell: Cell) -> None:
+        """Finish the file with all that the cell printed, where there is one, and say so where a limit cut it."""
+        if cell.text is None:
+            return
+        cell.kept = cell.text.finish()
+        if cell.text.problem:
+            self._box.notices.append(cell.text.problem)
+        elif cell.kept is not None and cell.hit is not None and cell.hit.name == "output":
+            self._box.notices.append(f"{cell.kept}.")
 
     def _outcome(self, cell: Cell, content: Mapping[str, Any] | None, instance: Instance) -> _Outcome:
         """Word how the cell ended. ``content``: the kernel's reply, if there was one."""
@@ -259,13 +281,15 @@ class Cells:
             if status in ("refused", "died"):
                 shown = {k: content[k] for k in ("ename", "evalue", "traceback")}
                 await self._box.relay.publish("error", shown, request)
+        usage = self._usage(cell) if cell else {}
+        await self._box.relay.drained()
         changes, total = self._box.recent_changes()
         written, written_total = self._box.recently_written()
         outcome = {
             "status": status,
             "number": self._count,
             "limit": cell.hit.to_json() if cell and cell.hit else None,
-            "usage": self._usage(cell) if cell else {},
+            "usage": usage,
             "findings": findings or [],
             "notices": self._take_notices(),
             "state_kept": alive,
@@ -273,6 +297,7 @@ class Cells:
             "changes_total": total,
             "written": [clean_text(path) for path in written],
             "written_total": written_total,
+            "printed": {"path": str(cell.kept.path), "whole": cell.kept.whole} if cell and cell.kept else None,
         }
         outcome = self._redacted(outcome)
         self.last = {k: outcome[k] for k in ("status", "number", "limit", "usage")}

@@ -186,6 +186,7 @@ class Managed:
 
     async def end_instance(self, reason: str) -> None:
         """End the sandbox, whatever state it is in; then look at what it left, and answer who still waits for it."""
+        self.hurry()
         instance, self.instance = self.instance, None
         if instance is None:
             return
@@ -234,6 +235,7 @@ class Managed:
 
     async def kill(self, by: str = "") -> None:
         """End the sandbox at once. ``by``: one of ``KILLERS``, unless somebody has interrupted the cell before."""
+        self.hurry()
         if self.cell is not None and not self.cell.interrupted:
             self.cell.killed_by = KILLERS.get(by, KILLERS[""])
         if self.instance is not None:
@@ -241,12 +243,19 @@ class Managed:
             await self.instance.kill()
 
     def interrupt(self) -> None:
+        self.hurry()
         cell = self.cell
         if cell is None or self.instance is None:
             return
         cell.interrupted = True
         self.instance.interrupt()
         self.kill_later(cell, _INTERRUPT_GRACE)
+
+    def hurry(self) -> None:
+        """The cell is to end: what it has shown so far is not paced any more."""
+        left_out = self.relay.hurry()
+        if left_out:
+            self.notices.append(f"{left_out} outputs that came faster than a notebook takes them are not shown.")
 
     def kill_later(self, cell: Cell, seconds: float) -> None:
         """End the sandbox if ``cell`` has still not replied by then."""
@@ -271,10 +280,15 @@ class Managed:
         else:
             await self.end_instance("shutdown")
 
-    def _on_question_refused(self) -> None:
+    def _on_question_refused(self, password: bool) -> None:
         """The code asks although nobody answers: it would wait until its time is over."""
         if self.cell is not None and self.instance is not None:
-            self.notices.append("The code asked for input that nobody can give; it was interrupted.")
+            what = "input that nobody can give"
+            if self.effective.policy.output.stdin == "off":
+                what = 'input, which the policy refuses (stdin = "off" under [output])'
+            elif password:
+                what = "a password, which no sandbox is given"
+            self.notices.append(f"The code asked for {what}; it was interrupted.")
             self.instance.interrupt()
 
     def _finish_others(self, why: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import limits as limit_rules
 from .cells import Cell
+from .relay import Passes
 from .wire import Message
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ _MESSAGE_OVERHEAD = 1 << 20
 _ALWAYS_PARSED = 32 << 20
 #: What an output counts at least, in bytes: each is an object in the notebook, however little it says.
 _LIGHTEST, _LIGHTEST_OTHER = dict.fromkeys(("stream", "comm_msg", "comm_close"), 256), 1024
+_NOTHING = Passes(0)
 
 
 class OutputBudget:
@@ -31,6 +34,8 @@ class OutputBudget:
         box.relay.admits = self._admits
         box.relay.on_output = self._on_output
         box.relay.on_grown = self._on_grown
+        box.relay.keeps_text = self._keeps_text
+        box.relay.on_text = self._on_text
 
     def reset(self) -> None:
         """A new sandbox has no finished cells."""
@@ -42,10 +47,12 @@ class OutputBudget:
         limits = cell.limits if cell else self._box.limits
         if size <= max(limits.output, _ALWAYS_PARSED) + _MESSAGE_OVERHEAD:
             return True
+        if cell is not None and cell.text is not None:
+            cell.text.lacks()
         self._too_much(limits, size)
         return False
 
-    def _on_output(self, request: Message, message: Message) -> bool:
+    def _on_output(self, request: Message, message: Message) -> Passes:
         """Count an output of the running cell, or of an earlier one whose threads go on; cut what is too much."""
         return self._count(
             request, message, max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
@@ -56,26 +63,39 @@ class OutputBudget:
         if not self._box.cleaner.packs:
             return True
         grown = _weight(cleaned) - _weight(message.content)
-        return grown <= _LIGHTEST_OTHER or self._count(request, message, grown)
+        return grown <= _LIGHTEST_OTHER or self._count(request, message, grown).upto is None
 
-    def _count(self, request: Message, message: Message, weight: int) -> bool:
-        running = self._box.cell
-        cell = running if running is not None and request.id == running.request.id else None
+    def _cell(self, request: Message) -> Cell | None:
+        running: Cell | None = self._box.cell
+        return running if running is not None and request.id == running.request.id else None
+
+    def _count(self, request: Message, message: Message, weight: int) -> Passes:
+        cell = self._cell(request)
         if cell is None:
-            return self._on_late_output(weight)
+            return Passes() if self._on_late_output(weight) else _NOTHING
         before = cell.output
         cell.output += weight
         room = cell.limits.output - before
         if weight <= room:
-            return True
+            return Passes()
         if room < 0:
-            return False
+            return _NOTHING
         self._too_much(cell.limits, before + weight)
-        text = message.content.get("text")
-        if message.type != "stream" or not isinstance(text, str):
-            return False
-        message.content["text"] = f"{text[:room]}\n… output cut at {limit_rules.size(cell.limits.output)} …\n"
-        return True
+        if cell.text is not None:
+            cell.text.cut()
+        if message.type != "stream":
+            return _NOTHING
+        # In ASCII: one letter beyond makes a string of Python take twice the memory, and this one may be long.
+        return Passes(room, f"\n... output cut at {limit_rules.size(cell.limits.output)} ...\n")
+
+    def _keeps_text(self, request: Message) -> bool:
+        cell = self._cell(request)
+        return cell is not None and cell.text is not None and cell.text.wants
+
+    def _on_text(self, request: Message, content: Mapping[str, str]) -> None:
+        cell = self._cell(request)
+        if cell is not None and cell.text is not None:
+            cell.text.add(content["name"], content["text"])
 
     def _on_late_output(self, weight: int) -> bool:
         """Of a thread of a finished cell: an interrupt would not reach it, whatever cell is running by now."""

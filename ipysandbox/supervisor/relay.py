@@ -12,6 +12,7 @@ import contextlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ import zmq
 import zmq.asyncio
 
 from ipysandbox.guest import CHANNELS
+from ipysandbox.guest.values import MAX_TEXT
 from ipysandbox.output import Cleaner
 
+from .outflow import Outflow
 from .wire import BadMessage, Buffer, Message, new_header, pack, unpack, without_copies
 
 #: One frame; libzmq drops the connection that sends a larger one before it is in memory. A value may be a large array.
@@ -47,10 +50,20 @@ _REMEMBERED = 500
 _CLEAN_HERE = 16 << 10
 #: Bytes of a question, or of an answer on the control channel.
 _SHORT = 1 << 20
+#: Bytes of JSON in a reply on the shell channel: to read them takes some hundredths of a second at most.
+_LONG = 4 << 20
 #: Seconds that a question waits for the outputs before it, which come by another socket.
 _QUESTION_WAIT = 1.0
 
 Handler = Callable[[Message], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How much of an output passes on: all of it, or so many characters of a stream's text; then a mark of ours."""
+
+    upto: int | None = None
+    mark: str = ""
 
 
 class Relay:
@@ -85,6 +98,7 @@ class Relay:
         self._unshown: set[str] = set()
         self._welcome = asyncio.Event()
         self._internal: dict[str, asyncio.Future[Message]] = {}
+        self._outflow = Outflow(self._send_output)
         self.endpoints: dict[str, str] = {}
         #: Messages that were no messages, or answered nothing that was asked.
         self.dropped = 0
@@ -93,14 +107,18 @@ class Relay:
         self.on_execute: Handler | None = None
         self.on_shutdown: Callable[[bool], Awaitable[None]] | None = None
         self.on_interrupt: Callable[[], None] | None = None
-        #: Sees every output of a request, before it is cleaned; returns whether it passes on.
-        self.on_output: Callable[[Message, Message], bool] | None = None
+        #: Sees every output of a request, before it is cleaned; says how much of it passes on.
+        self.on_output: Callable[[Message, Message], Passes] = lambda _request, _message: Passes()
         self.on_grown: Callable[[Message, Message, dict[str, Any]], bool] | None = None
+        #: Gets each stream's text as it is shown, and, while it wants that, what a limit keeps from being shown.
+        self.keeps_text: Callable[[Message], bool] = lambda _request: False
+        self.on_text: Callable[[Message, dict[str, Any]], None] = lambda _request, _content: None
         #: Asked before a message from iopub is parsed: whether so many bytes may still come.
         self.admits: Callable[[int], bool] = lambda _size: True
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
         self.on_idle: Callable[[Message], None] | None = None
-        self.on_question_refused: Callable[[], None] | None = None
+        #: Told whether it was one for a password.
+        self.on_question_refused: Callable[[bool], None] | None = None
         #: A direction of this relay broke: nothing more will pass there.
         self.on_failure: Callable[[BaseException], None] | None = None
         self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
@@ -122,6 +140,7 @@ class Relay:
             ("hb", self._heartbeat),
         ):
             self._tasks.append(self._task(loop(channel)))
+        self._tasks.append(self._task(self._outflow.run()))
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run one direction; if it fails, nobody must wait for messages that no longer pass."""
@@ -209,7 +228,7 @@ class Relay:
         while True:
             await asyncio.sleep(0)
             frames = without_copies(await self._back[channel].recv_multipart(copy=False))
-            message = self._unpack(frames) if channel == "shell" else self._unpack_short(frames)
+            message = self._unpack(frames, self._most_text()) if channel == "shell" else self._unpack_short(frames)
             if message is None:
                 continue
             internal = self._internal.pop(message.parent_id, None)
@@ -270,16 +289,7 @@ class Relay:
             elif kind in _COMMS:
                 await self._widgets(request, message, sum(map(len, frames)))
             elif kind in _OUTPUTS:
-                if self.on_output is not None and not self.on_output(request, message):
-                    continue
-                goes_on = kind == "stream" and request is self._streaming
-                await self.release(but=message.content.get("name") if goes_on else None)
-                content = await self.clean(kind, message.content, sum(map(len, frames)))
-                if kind == "stream":
-                    self._streaming = request
-                if content is None or (self.on_grown is not None and not self.on_grown(request, message, content)):
-                    continue
-                await self.publish(kind, content, request)
+                await self._output(request, message, sum(map(len, frames)))
             elif kind == "execute_input":
                 await self._show_input(request, message)
             elif kind == "ipysandbox_question":
@@ -287,13 +297,46 @@ class Relay:
             else:
                 self.dropped += 1
 
+    async def _output(self, request: Message, message: Message, size: int) -> None:
+        """Clean one output and show what may be shown of it."""
+        kind, passes = message.type, self.on_output(request, message)
+        if kind == "stream":
+            await self._stream(request, message, passes, size)
+            return
+        if passes.upto is not None:
+            return
+        await self.release()
+        content = await self.clean(kind, message.content, size)
+        if content is not None and (self.on_grown is None or self.on_grown(request, message, content)):
+            await self.publish(kind, content, request)
+
+    async def _stream(self, request: Message, message: Message, passes: Passes, size: int) -> None:
+        if passes == Passes(0) and not self.keeps_text(request):
+            return
+        name, text = message.content.get("name"), message.content.get("text")
+        await self.release(but=name if request is self._streaming else None)
+        upto = passes.upto
+        parts = [text] if upto is None or not isinstance(text, str) else [text[:upto], text[upto:]]
+        for shown, part in zip((True, False), parts, strict=False):
+            if not shown and not self.keeps_text(request):
+                break
+            content = await self.clean("stream", {"name": name, "text": part}, size)
+            self._streaming = request
+            if content is not None:
+                self.on_text(request, content)
+                if shown:
+                    await self.publish("stream", content, request)
+        if passes.mark:
+            name = "stderr" if name == "stderr" else "stdout"
+            await self.publish("stream", {"name": name, "text": passes.mark}, request)
+
     async def _widgets(self, request: Message, message: Message, size: int) -> None:
         """Let through what a widget may say; it counts as output."""
         if size > _MOST_COMM:
             self.dropped += 1
             return
         # What never passes is no output: code may move a hundred widgets that nobody sees.
-        if self._cleaner.widgets and self.on_output is not None and not self.on_output(request, message):
+        if self._cleaner.widgets and self.on_output(request, message).upto is not None:
             return
         content = await self.clean(message.type, message.content, size)
         if content is None:
@@ -329,10 +372,11 @@ class Relay:
             if message is None:
                 continue
             request = self._known.get(message.parent_id)
-            if message.type != "input_request" or request is None or not self.stdin_allowed(request.id):
+            password = message.content.get("password") not in (False, None)
+            if message.type != "input_request" or request is None or password or not self.stdin_allowed(request.id):
                 self.dropped += 1
                 if self.on_question_refused is not None:
-                    self.on_question_refused()
+                    self.on_question_refused(password)
                 continue
             await self.release()
             content = await self.clean("input_request", message.content)
@@ -341,6 +385,7 @@ class Relay:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._question_marked.wait(), _QUESTION_WAIT)
             self._question_marked.clear()
+            await self.drained()
             before = {"ipysandbox": {"published": self._published.get(request.id, 0)}}
             out = Message(new_header("input_request", self.session), request.header, before, content, request.idents)
             await self._front["stdin"].send_multipart(pack(out, self.key))
@@ -360,11 +405,17 @@ class Relay:
         """Show what stands for text that streams (save ``but``) hold back: nothing that belongs to it comes next."""
         for content in await self._in_turn(self._cleaner.released, but):
             if self._streaming is not None:
+                self.on_text(self._streaming, content)
                 await self.publish("stream", content, self._streaming)
 
-    def _unpack(self, frames: Sequence[Buffer]) -> Message | None:
+    def _most_text(self) -> int:
+        """Bytes of JSON that a reply may have by what is asked at present: of values, what is large is in buffers."""
+        asked = [request.content.get("limit") for _, request in self._waiting.values()]
+        return max([_LONG, *(min(limit, MAX_TEXT) + _REPLY_SLACK for limit in asked if isinstance(limit, int))])
+
+    def _unpack(self, frames: Sequence[Buffer], most: int | None = None) -> Message | None:
         try:
-            return unpack(frames, self._back_key)
+            return unpack(frames, self._back_key, most=most)
         except BadMessage:
             self.dropped += 1
             return None
@@ -483,9 +534,26 @@ class Relay:
     async def publish(
         self, kind: str, content: dict[str, Any], request: Message, metadata: dict[str, Any] | None = None
     ) -> None:
+        """Tell all clients. Outputs wait their turn."""
+        if kind in _OUTPUTS:
+            self._outflow.add(kind, content, request, paced=_is_paced(request))
+        else:
+            await self._send_output(kind, content, request, metadata)
+
+    async def _send_output(
+        self, kind: str, content: dict[str, Any], request: Message, metadata: dict[str, Any] | None = None
+    ) -> None:
         message = Message(new_header(kind, self.session), request.header, metadata or {}, content, [kind.encode()])
         self._published[request.id] = self._published.get(request.id, 0) + 1
         await self._front["iopub"].send_multipart(pack(message, self.key))
+
+    async def drained(self) -> None:
+        """Returns when all outputs so far have been sent."""
+        await self._outflow.drained()
+
+    def hurry(self) -> int:
+        """Show what waits at once: nobody wants to wait for it any more. How many outputs that leaves out."""
+        return self._outflow.hurry()
 
     def waiting(self) -> list[Message]:
         return [message for _, message in self._waiting.values()]
@@ -498,3 +566,9 @@ class Relay:
             sock.close()
         for path in self.endpoints.values():
             Path(path).unlink(missing_ok=True)
+
+
+def _is_paced(request: Message) -> bool:
+    """Whether a notebook shows the outputs. Programs of ours that only collect them say so; they take all at once."""
+    options = request.metadata.get("ipysandbox")
+    return not isinstance(options, dict) or options.get("paced") is not False

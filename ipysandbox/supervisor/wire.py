@@ -24,6 +24,8 @@ _PARTS = 6
 #: libjson and ours recurse per level; no honest message comes near.
 _MOST_DEPTH = 60
 _MOST_BUFFERS = 10_000
+#: Bytes of header, parent and metadata together.
+_MOST_HEADERS = 1 << 20
 #: A larger part is looked through before it is parsed: objects take many times the memory of the text that makes them,
 #: and nothing else runs while the parser does. Honest large parts are one long string.
 _LOOK_ABOVE = 1 << 20
@@ -101,19 +103,35 @@ def without_copies(received: Sequence[zmq.Frame]) -> list[Buffer]:
     return frames
 
 
-def unpack(frames: Sequence[Buffer], key: bytes) -> Message:
-    """Raises BadMessage."""
+def unpack(frames: Sequence[Buffer], key: bytes, *, most: int | None = None) -> Message:
+    """``most``: bytes of its content. Of a larger one that is not even looked at, in its place there is an error.
+
+    Raises BadMessage.
+    """
+    at = _begin(frames)
+    signature, *parts = (bytes(frame) for frame in frames[at + 1 : at + _PARTS])
+    if most is not None and sum(map(len, parts)) > most:
+        # Its signature would take as long. All that is believed of it is whose answer it says it is.
+        if sum(map(len, parts[:3])) > _MOST_HEADERS:
+            raise BadMessage("large headers")
+        too_large = {"status": "error", "ename": "ValueError", "evalue": f"an answer of more than {most} bytes of text"}
+        header, parent, metadata = (_load(part) for part in parts[:3])
+        return Message(header, parent, metadata, {**too_large, "traceback": []}, [*map(bytes, frames[:at])])
+    if not hmac.compare_digest(signature, sign(key, parts)):
+        raise BadMessage("wrong signature")
+    header, parent, metadata, content = (_load(part) for part in parts)
+    return Message(header, parent, metadata, content, [*map(bytes, frames[:at])], list(frames[at + _PARTS :]))
+
+
+def _begin(frames: Sequence[Buffer]) -> int:
+    """Where the delimiter is."""
     try:
         at = list(frames[:16]).index(DELIMITER)
     except ValueError:
         raise BadMessage("no delimiter") from None
     if len(frames) < at + _PARTS or len(frames) > at + _PARTS + _MOST_BUFFERS:
         raise BadMessage(f"{len(frames)} frames")
-    signature, *parts = (bytes(frame) for frame in frames[at + 1 : at + _PARTS])
-    if not hmac.compare_digest(signature, sign(key, parts)):
-        raise BadMessage("wrong signature")
-    header, parent, metadata, content = (_load(part) for part in parts)
-    return Message(header, parent, metadata, content, [*map(bytes, frames[:at])], list(frames[at + _PARTS :]))
+    return at
 
 
 def _items(part: bytes) -> int:

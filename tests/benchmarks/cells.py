@@ -28,6 +28,9 @@ _PRINTS = {
     "print-large": ("10 MB in one print", "print('x' * 10_000_000)", 10_000_001),
     "print-lines": ("100,000 lines, 10 MB", "for _ in range(100_000):\n    print('x' * 99)", 10_000_000),
 }
+#: 50 MB in writes of ten bytes, and a limit that lets them pass.
+_FLOOD = "import os\nfor _ in range(5_000_000):\n    os.write(1, b'123456789\\n')"
+_FLOOD_SIZE, _FLOOD_LIMIT = 50_000_000, "64MiB"
 _NO_SECRETS = "no secrets known"
 #: What a host's environment may hold: tokens, a cloud's pair of keys, an address with a password of 16.
 _SECRETS = {
@@ -127,9 +130,10 @@ def groups(
             _PLAIN: partial(_print, plain.run, code, size),
             "sandbox, Jupyter protocol": partial(_print, relayed.run, code, size),
             "Sandbox.run": partial(_print, lambda code: box.run(code).stdout, code, size),
-            "%%sandbox in a notebook": partial(_print, notebook.run, "%%sandbox\n" + code, size),
+            "%%sandbox in a notebook, 1.1 MB of it shown": partial(_show, notebook.run, "%%sandbox\n" + code),
         }
         yield Group(key, f"Print: {title}", _PLAIN, cases, rounds)
+    yield from _floods(project, plain, notebook, rounds, stack)
     bare, knowing = (
         _kept(relayed_kernel(project, "benchmark", _supervisor(known, stack)), stack) for known in ({}, _SECRETS)
     )
@@ -146,6 +150,70 @@ def groups(
             **{peer.name: partial(_inside, partial(peer.run, folder=project), work.code) for peer in peers},
         }
         yield Group(work.key, work.title, _PLAIN, inside, rounds)
+
+
+def _floods(project: Path, plain: Client, notebook: Client, rounds: int, stack: ExitStack) -> Iterator[Group]:
+    """How long a flood takes, and what it adds to the memory of each process outside the sandbox."""
+    limit = {"limits.output": _FLOOD_LIMIT}
+    supervisor = Supervisor.current()
+    relayed = _kept(relayed_kernel(project, "flood", overrides=limit), stack)
+    box = stack.enter_context(Sandbox(project=project, overrides=limit))
+    policy = project.parent / "flood.toml"  # a project's own could not raise it
+    policy.write_text(f'[limits]\noutput = "{_FLOOD_LIMIT}"\n')
+    cell = f"%%sandbox flood --policy {policy}\n{_FLOOD}"
+    flood = partial(_print, code=_FLOOD, size=_FLOOD_SIZE)
+    yield Group(
+        "flood",
+        "Flood: 50 MB in writes of 10 bytes",
+        _PLAIN,
+        {
+            _PLAIN: partial(flood, plain.run),
+            "sandbox, Jupyter protocol": partial(flood, relayed.run),
+            "Sandbox.run": partial(flood, lambda code: box.run(code).stdout),
+            "%%sandbox in a notebook, 1.1 MB of it shown": partial(_show, notebook.run, cell),
+        },
+        rounds,
+    )
+    plain_pid, notebook_pid = (int(kernel.run("import os\nos.getpid()")) for kernel in (plain, notebook))
+    yield Group(
+        "flood-memory",
+        "Flood: memory that it takes outside the sandbox, at most",
+        "plain ipykernel itself",
+        {
+            "plain ipykernel itself": partial(_growth, plain_pid, partial(flood, plain.run)),
+            "the supervisor": partial(_growth, supervisor.pid, partial(flood, relayed.run)),
+            "the process that calls Sandbox.run": partial(
+                _growth, os.getpid(), partial(flood, lambda code: box.run(code).stdout)
+            ),
+            "the kernel of a notebook with %%sandbox": partial(
+                _growth, notebook_pid, partial(_show, notebook.run, cell)
+            ),
+        },
+        rounds,
+        unit="B",
+    )
+
+
+def _growth(pid: int, work: Sample) -> float:
+    """Bytes by which a process is larger than before, at most, while something is done (proc_pid_status(5))."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # forget the peak so far
+    before = _kilobytes(pid, "VmRSS")
+    work()
+    return 1024.0 * max(0, _kilobytes(pid, "VmHWM") - before)
+
+
+def _kilobytes(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
+
+
+def _show(run: Callable[[str], str], code: str) -> float:
+    begin = time.perf_counter()
+    text = run(code)
+    seconds = time.perf_counter() - begin
+    if "more is printed than is shown here" not in text:
+        raise CannotDo(f"{len(text)} characters came, and no word of more")
+    return seconds
 
 
 def _supervisor(known: Mapping[str, str], stack: ExitStack) -> Supervisor:

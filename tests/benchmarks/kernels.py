@@ -7,6 +7,7 @@ sandbox would look better against it than it is.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -106,7 +107,8 @@ def plain_kernel(folder: Path, environ: Mapping[str, str]) -> Client:
     # A short path: the sockets lie beside the file, and their names may have 107 bytes.
     sockets = tempfile.mkdtemp(prefix="ipysandbox-", dir="/tmp")
     manager = KernelManager(kernel_name="python3", transport="ipc", connection_file=f"{sockets}/kernel.json")
-    manager.start_kernel(cwd=str(folder), env=dict(environ))
+    # It repeats there what is written to its descriptors.
+    manager.start_kernel(cwd=str(folder), env=dict(environ), stdout=subprocess.DEVNULL)
     endpoints = {"shell": f"{manager.ip}-{manager.shell_port}", "iopub": f"{manager.ip}-{manager.iopub_port}"}
 
     def close() -> None:
@@ -116,8 +118,10 @@ def plain_kernel(folder: Path, environ: Mapping[str, str]) -> Client:
     return Client(endpoints, manager.session.key, close)
 
 
-def relayed_kernel(folder: Path, name: str, supervisor: Supervisor | None = None) -> Client:
+def relayed_kernel(
+    folder: Path, name: str, supervisor: Supervisor | None = None, overrides: Mapping[str, str] | None = None
+) -> Client:
     """A sandbox of its own, driven through the relay by the same client."""
     supervisor = supervisor or Supervisor.current()
-    info = supervisor.request("POST", "/sandboxes", {"name": name, "cwd": str(folder)})
+    info = supervisor.request("POST", "/sandboxes", {"name": name, "cwd": str(folder), "overrides": overrides or {}})
     return Client(info["endpoints"], info["key"].encode(), lambda: supervisor.request("DELETE", f"/sandboxes/{name}"))

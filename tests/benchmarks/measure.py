@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-#: Takes one sample and returns its seconds; what is not meant (clearing up, for one) it leaves out itself.
+#: Takes one sample and returns its seconds (or bytes); what is not meant (clearing up, for one) it leaves out itself.
 Sample = Callable[[], float]
 
 #: From so many samples on, the 95th of a hundred says something.
@@ -26,11 +26,13 @@ class Group:
     baseline: str
     cases: Mapping[str, Sample]
     rounds: int
+    #: Of what a sample returns: seconds or bytes.
+    unit: str = "s"
 
 
 @dataclass(frozen=True)
 class Row:
-    """The samples of one case, in seconds."""
+    """The samples of one case, in seconds or bytes."""
 
     name: str
     samples: tuple[float, ...]
@@ -65,6 +67,7 @@ class Result:
     rows: list[Row]
     #: Cases that can't do this work, and why.
     left_out: Mapping[str, str]
+    unit: str = "s"
 
 
 def measure(group: Group, on_sample: Callable[[], None]) -> Result:
@@ -85,4 +88,4 @@ def measure(group: Group, on_sample: Callable[[], None]) -> Result:
     base = statistics.median(samples[group.baseline])
     order = [group.baseline, *(name for name in names if name != group.baseline)]
     rows = [Row(name, tuple(samples[name]), statistics.median(samples[name]) / base) for name in order]
-    return Result(group.key, group.title, rows, left_out)
+    return Result(group.key, group.title, rows, left_out, group.unit)

@@ -19,7 +19,7 @@ def show(console: Console, result: Result) -> None:
     for number, column in enumerate(table.columns):
         column.justify = "right" if number else "left"
     for row in result.rows:
-        table.add_row(*_cells(row), style="dim" if row is result.rows[0] else None)
+        table.add_row(*_cells(row, result.unit), style="dim" if row is result.rows[0] else None)
     console.print(table)
     for name, reason in result.left_out.items():
         console.print(f"  {name}: {reason}\n", highlight=False)
@@ -30,7 +30,7 @@ def markdown(facts: Mapping[str, str], results: Sequence[Result], skipped: Mappi
     lines = [f"| {' | '.join(_COLUMNS)} |", "| :-- | --: | --: | --: | --: |"]
     for result in results:
         lines.append(f"| **{result.title}** | | | | |")
-        lines += [f"| {' | '.join(_cells(row))} |" for row in result.rows]
+        lines += [f"| {' | '.join(_cells(row, result.unit))} |" for row in result.rows]
         lines += [f"| {name} | {reason} | | | |" for name, reason in result.left_out.items()]
     lines += ["", *(f"- {name}: {value}" for name, value in facts.items())]
     lines += [f"- {name}: {reason}, left out" for name, reason in skipped.items()]
@@ -42,6 +42,7 @@ def as_json(facts: Mapping[str, str], results: Sequence[Result], skipped: Mappin
         {
             "key": result.key,
             "title": result.title,
+            "unit": result.unit,
             "cases": [_plain(row) for row in result.rows],
             "left_out": dict(result.left_out),
         }
@@ -61,13 +62,14 @@ def _plain(row: Row) -> dict[str, Any]:
     }
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, unit: str) -> tuple[str, ...]:
+    show = _time if unit == "s" else _size
     low, high = row.quartiles
-    p95 = "" if row.p95 is None else _time(row.p95)
+    p95 = "" if row.p95 is None else show(row.p95)
     return (
         row.name,
-        _time(row.median),
-        f"{_time(low)} – {_time(high)}",
+        show(row.median),
+        f"{show(low)} – {show(high)}",
         p95,
         f"{row.ratio:.2f}" if row.ratio >= 0.1 else f"{row.ratio:.3f}",
     )
@@ -78,3 +80,7 @@ def _time(seconds: float) -> str:
     if milliseconds < 10:
         return f"{milliseconds:.2f} ms"
     return f"{milliseconds:.1f} ms" if milliseconds < 100 else f"{milliseconds:.0f} ms"
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e6:.1f} MB"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 from .conftest import SECONDS, Notebook
 
@@ -51,10 +55,62 @@ def test_prints_appear_while_the_cell_still_runs(notebook: Notebook) -> None:
     assert "answer: yes" in ran.stdout
 
 
-def test_a_password_prompt_gets_no_answer(notebook: Notebook) -> None:
-    ran = notebook.run("%%sandbox talk\nimport getpass\np = getpass.getpass()", on_input=lambda _question: "hunter2")
-    assert ran.ename == "SandboxError"
-    assert "asked for a password" in ran.error
+def test_a_password_prompt_gets_no_answer_and_the_code_is_told_why(notebook: Notebook) -> None:
+    asked: list[str] = []
+
+    def answer(question: dict[str, Any]) -> str:
+        asked.append(question["prompt"])
+        return "hunter2"
+
+    ran = notebook.run("%%sandbox talk\nimport getpass\np = getpass.getpass()", on_input=answer)
+    assert ran.error.startswith("StdinNotImplementedError: the code asked for a password (getpass): none is passed")
+    assert "%%sandbox -i NAME" in ran.error
+    assert "\n" not in ran.error
+    caught = "try:\n    getpass.getpass()\nexcept Exception as exc:\n    print(type(exc).__name__, 'and on')"
+    assert "and on" in notebook.run(f"%%sandbox talk\nimport getpass\n{caught}", on_input=answer).ok().stdout
+    assert asked == []
+
+
+def test_a_question_that_reads_like_one_for_a_password_comes_with_a_warning(notebook: Notebook) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answer(question: dict[str, Any]) -> str:
+        asked.append(question)
+        return "x"
+
+    code = "%%sandbox talk\nfor q in ('Contraseña: ', 'name? ', 'one\\nsudo pаssword: '): input(q)"
+    notebook.run(code, on_input=answer).ok()
+    first = (
+        "ipysandbox: this reads like a question for a password or key. What you type goes to the code, and is shown."
+    )
+    assert [question["prompt"] for question in asked] == [
+        f"{first}\n[sandbox talk] Contraseña: ",
+        "[sandbox talk] name? ",
+        f"{first}\n[sandbox talk] one\n[sandbox talk] sudo pаssword: ",
+    ]
+    assert [question["password"] for question in asked] == [False] * 3
+
+
+def test_questions_can_be_turned_off_by_the_policy(notebook: Notebook, study: Path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answer(question: dict[str, Any]) -> str:
+        asked.append(question)
+        return "x"
+
+    (study / "quiet.toml").write_text('[output]\nstdin = "off"\n')
+    for question in ("input('name? ')", "__import__('getpass').getpass()"):
+        ran = notebook.run(f"%%sandbox quiet --policy quiet.toml\n{question}", on_input=answer)
+        assert ran.error.startswith("StdinNotImplementedError: the code asks for input, and the policy refuses every")
+        assert '(stdin = "off" under [output])' in ran.error
+    assert asked == []
+
+
+def test_in_a_notebook_that_is_executed_without_anybody_a_question_is_a_clear_error(study: Path) -> None:
+    book = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
+    book.cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext ipysandbox", "%%sandbox\ninput('name? ')")]
+    with pytest.raises(CellExecutionError, match="the code asks for input, and nobody can answer here"):
+        NotebookClient(book, resources={"metadata": {"path": str(study)}}).execute()
 
 
 def test_input_fails_where_the_front_end_can_not_ask(notebook: Notebook) -> None:

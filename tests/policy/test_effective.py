@@ -52,6 +52,7 @@ OTHER = [
     {"files.write": []},
     {"files.hide": ["x"]},
     {"files.workspace": "readonly"},
+    {"output.stdin": "off"},
     {"environment.allow": ["LAB"]},
     {"data.source_path": "data"},
     {"output.widgets": True},

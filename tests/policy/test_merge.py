@@ -45,6 +45,8 @@ UNTRUSTED: list[tuple[str, Any, Any, Any, Any]] = [
     ("code.allow", (), ("call.os-system",), (), ("call.os-system",)),
     ("code.allow", ("a", "b"), ("b",), ("b",), None),
     ("output.html", "sanitize", "text", "text", None),
+    ("output.stdin", "visible", "off", "off", None),
+    ("output.stdin", "off", "visible", "off", "visible"),
     ("output.html", "text", "sanitize", "text", "sanitize"),
     ("output.html", "sanitize", "isolate", "sanitize", "isolate"),
     ("output.widgets", False, True, False, True),
@@ -106,6 +108,7 @@ values = {
     "code.deny": st.lists(st.sampled_from("abc"), unique=True).map(tuple),
     "code.allow": st.lists(st.sampled_from("abc"), unique=True).map(tuple),
     "output.html": st.sampled_from(["isolate", "sanitize", "text"]),
+    "output.stdin": st.sampled_from(["visible", "off"]),
     "output.widgets": st.booleans(),
     "environment.allow": st.lists(st.sampled_from("ABC"), unique=True).map(tuple),
 }

@@ -66,6 +66,16 @@ def test_what_was_not_granted_is_told_in_one_line_with_the_way_to_approve(machin
     assert f"ipysandbox policy trust {file}" in notice
 
 
+def test_a_project_lets_code_ask_again_only_once_that_is_approved(machine: Machine) -> None:
+    machine.user_policy('[output]\nstdin = "off"')
+    file = machine.project_policy('[output]\nstdin = "visible"')
+    effective = machine.resolve()
+    assert effective.policy.output.stdin == "off"
+    assert "output.stdin off → visible" in effective.notices[0]
+    machine.trust(file)
+    assert machine.resolve().policy.output.stdin == "visible"
+
+
 def test_only_what_the_file_tightens_has_it_as_source(machine: Machine) -> None:
     file = machine.project_policy(GREEDY)
     sources = machine.resolve().sources

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,7 +309,7 @@ def test_a_forged_question_does_not_hang_the_cell(box: Sandbox) -> None:
 kernel = get_ipython().kernel
 kernel._allow_stdin = True
 try:
-    kernel.getpass("Password: ")
+    kernel.raw_input("name? ")
 except KeyboardInterrupt:
     print("nobody answered")
 """,
@@ -316,6 +317,40 @@ except KeyboardInterrupt:
     )
     assert (result.status, result.stdout) == ("ok", "nobody answered\n")
     assert any("input" in notice for notice in result.notices)
+
+
+_FORGED = """
+kernel = get_ipython().kernel
+try:
+    kernel._input_request("{words}", kernel._parent_ident["shell"], kernel.get_parent("shell"), password={password})
+except KeyboardInterrupt:
+    print("nobody answered")
+"""
+
+
+def test_a_forged_question_for_a_password_reaches_nobody(box: Sandbox) -> None:
+    asked: list[str] = []
+
+    def answer(prompt: str, _password: bool) -> str:
+        asked.append(prompt)
+        return "x"
+
+    result = box.run(_FORGED.format(words="Password: ", password=True), on_input=answer, timeout=30)
+    assert (result.status, result.stdout, asked) == ("ok", "nobody answered\n", [])
+    assert "The code asked for a password, which no sandbox is given; it was interrupted." in result.notices
+
+
+def test_a_forged_question_reaches_nobody_where_the_policy_refuses_all(make_box: Callable[..., Sandbox]) -> None:
+    box = make_box(policy={"output": {"stdin": "off"}})
+    asked: list[str] = []
+
+    def answer(prompt: str, _password: bool) -> str:
+        asked.append(prompt)
+        return "x"
+
+    result = box.run(_FORGED.format(words="name? ", password=False), on_input=answer, timeout=30)
+    assert (result.status, result.stdout, asked) == ("ok", "nobody answered\n", [])
+    assert any('stdin = "off" under [output]' in notice for notice in result.notices)
 
 
 def test_a_crash_report_carries_no_terminal_commands(box: Sandbox) -> None:
@@ -402,6 +437,34 @@ kernel.shell_handlers["ipysandbox_get_request"] = answer
 """)
     with pytest.raises(ValueRefused, match="larger than was asked"):
         box.get("x", limit=1 << 20)
+
+
+@pytest.mark.parametrize("ask", ["box.get('x')", "the result's own value"])
+def test_an_answer_that_is_all_text_is_refused_unread(box: Sandbox, ask: str) -> None:
+    box.run("""
+async def answer(stream, ident, parent):
+    session = kernel.session
+    message = session.msg("ipysandbox_get_reply", {}, parent)
+    parts = [session.pack(message[name]) for name in ("header", "parent_header", "metadata")]
+    parts.append(b'{"status": "' + b"x" * (200 << 20) + b'"}')
+    stream.send_multipart([*ident, b"<IDS|MSG>", session.sign(parts), *parts])
+kernel = get_ipython().kernel
+kernel.shell_handlers["ipysandbox_get_request"] = answer
+""")
+    began = time.monotonic()
+    with pytest.raises(ValueRefused, match="an answer of more than"):
+        _ = box.get("x") if ask.startswith("box") else box.run("1").value
+    assert time.monotonic() - began < 20
+    assert box.run("2", want_value=False).status == "ok"
+
+
+def test_a_large_text_crosses_and_one_too_large_names_the_way(box: Sandbox) -> None:
+    box.run("text = 'é' * 5_000_000\nmore = 'x' * (65 << 20)")
+    assert box.get("text") == "é" * 5_000_000
+    with pytest.raises(ValueRefused, match=r"text of more than 64 MiB; give it as bytes: \.encode\(\)"):
+        box.get("more")
+    box.run("more = more.encode()")
+    assert len(box.get("more")) == 65 << 20
 
 
 def test_a_value_that_never_comes_does_not_hold_the_result(box: Sandbox) -> None:

@@ -29,6 +29,17 @@ def test_a_message_survives_the_way_there_and_back() -> None:
     )
 
 
+def test_what_is_too_large_is_told_from_its_header_and_not_read() -> None:
+    request = {"msg_id": "asked"}
+    sent = frames(b'{"msg_type":"x_reply"}', json.dumps(request).encode(), b"{}", b"no JSON at all" * 1000)
+    message = unpack(sent, KEY, most=10_000)
+    assert (message.type, message.parent_id, message.content["status"]) == ("x_reply", "asked", "error")
+    with pytest.raises(BadMessage, match="not JSON"):
+        unpack(sent, KEY, most=20_000)
+    with pytest.raises(BadMessage, match="large headers"):
+        unpack(frames(b'{"a":"' + b"x" * (2 << 20) + b'"}', b"{}", b"{}", b"{}"), KEY, most=10_000)
+
+
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [

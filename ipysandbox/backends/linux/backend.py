@@ -320,6 +320,8 @@ def _environment(effective: Effective, threads: int, *, home: str, temporary: st
     if effective.policy.output.html == "isolate":
         # The one of Plotly's own settings under which each figure is a page for itself.
         env |= {"IPYSANDBOX_HTML": "isolate", "PLOTLY_RENDERER": "colab"}
+    if effective.policy.output.stdin == "off":
+        env["IPYSANDBOX_STDIN"] = "off"
     env.update(dict.fromkeys(_THREADS, str(threads)))
     if sys.prefix != sys.base_prefix:
         env["VIRTUAL_ENV"] = sys.prefix
