@@ -17,7 +17,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from . import magics_complete, magics_line
 from .display import changes_line, failure
 from .errors import CheckRefused, SandboxError
-from .magics_options import DEFAULT_NAME, cell_parser, helped, line_parser, parse
+from .magics_options import cell_parser, helped, line_parser, parse
 from .questions import worded
 from .sandbox import RunResult, Sandbox
 from .shown import Shown, publish_note
@@ -91,8 +91,11 @@ class SandboxMagics(Magics):
         if self._start(held, fresh=args.fresh) and not args.fresh:
             why = _what_changed(before, held)
             self.note(f"A new sandbox '{args.name}' was started{why}; variables of the earlier one are gone.")
-        elif before is None and args.name != DEFAULT_NAME:
-            self.note(f"A new sandbox '{args.name}' was started, with variables of its own.")
+        elif before is None and args.name in self._ip.user_ns:
+            self.note(
+                f"This is a new sandbox named '{args.name}'; to give the code the notebook's variable of that name: "
+                f"-i {','.join([*args.input, args.name])}"
+            )
         held.last_code = code
         standing = frozenset(held.box.notices)
         if args.check_only:

@@ -80,6 +80,8 @@ class Cells:
     def __init__(self, box: Managed) -> None:
         self._box = box
         self.running: Cell | None = None
+        #: Of a cell that was cut for its output: the request, while more of it may be on the way.
+        self.cut: str | None = None
         self.last: dict[str, Any] | None = None
         self._count = 0
         self._none = asyncio.Event()
@@ -113,6 +115,8 @@ class Cells:
             cell.done.set()
 
     def _on_idle(self, request: Message) -> None:
+        if request.id == self.cut:
+            self.cut = None
         if self.running is not None and request.id == self.running.request.id:
             self.running.idle.set()
 
@@ -222,6 +226,8 @@ class Cells:
         if outcome.status not in ("ok", "error"):
             self._box.hurry()
         self.running = None
+        if cell.hit is not None and cell.hit.name == "output" and not cell.idle.is_set():
+            self.cut = cell.request.id
         self._box.watch.between_cells(cell)
         if alive:
             await self._box.look_at_changes(instance)

@@ -71,6 +71,8 @@ class OutputBudget:
 
     def _count(self, request: Message, message: Message, weight: int) -> Passes:
         cell = self._cell(request)
+        if cell is None and request.id == self._box.cells.cut:
+            return _NOTHING  # it was too much before, and the next cell has no part in it
         if cell is None:
             return Passes() if self._on_late_output(weight) else _NOTHING
         before = cell.output

@@ -241,3 +241,10 @@ def test_braces_on_the_first_line_run_nothing_in_the_notebook(notebook: Notebook
     notebook.run("%%sandbox $HOME --policy {open('planted','w').write('x')}\n1")
     notebook.run("%sandbox status {open('planted','w').write('x')}")
     assert not (notebook.folder / "planted").exists()
+
+
+def test_a_variable_taken_for_a_name_is_said(notebook: Notebook) -> None:
+    notebook.run("left, right = 1, 2").ok()
+    ran = notebook.run("%%sandbox -i left right\nleft").ok()
+    assert any("-i left,right" in str(shown) for shown in ran.displays)
+    assert not any("-i left" in str(shown) for shown in notebook.run("%%sandbox -i left,right right\nleft").displays)
