@@ -288,3 +288,19 @@ def test_a_sandbox_stops_neither_the_shell_nor_its_jobs(project: Path) -> None:
     shell.sendline("exit")
     shell.expect(pexpect.EOF)
     shell.close()
+
+
+def test_it_goes_before_the_users_own_work_when_the_machine_is_out_of_memory(box: Sandbox) -> None:
+    def score(pid: int | str) -> int:
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    box.run("import subprocess\nchild = subprocess.Popen(['sleep', '60'])")
+    pid = box.status()["pid"]
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    grandchildren = [
+        one for child in children for one in Path(f"/proc/{child}/task/{child}/children").read_text().split()
+    ]
+    assert grandchildren
+    assert min(map(score, [*children, *grandchildren])) >= 300 > score("self")
+    box.run("open('/proc/self/oom_score_adj', 'w').write('0')")
+    assert score(children[0]) >= 300

@@ -158,6 +158,7 @@ class LinuxInstance(Instance):
             if event.get("watched"):
                 layers = (*self.guarantees.get("syscalls", ()), "user notification")
                 self.guarantees = {**self.guarantees, "syscalls": layers}
+            processes.first_to_go(processes.first_child(self.pid))
             self._ready.set_result(None)
         elif kind == "failed" and not self._ready.done():
             self._ready.set_exception(_start_error(event))
