@@ -42,18 +42,11 @@ class Cleaner:
     ) -> None:
         self.notes: list[str] = []
         self.redactor = Redactor(secrets)
-        #: Whether even a small output can take its time: frames come with libraries, which are packed.
-        self.packs = html == "isolate"
         self._sandbox = sandbox
-        self._html = html
         #: Whether any comm passes.
         self.widgets = widgets
         self._gate = Gate(html=self._widget_html, notes=self._note, redactor=self.redactor) if widgets else None
-        view = self._gate.view if self._gate is not None else None
-        self._bundle = Bundle(html=html, notes=self._note, redactor=self.redactor, view=view)
-        # Tooltips and the like show HTML too, but are no place for a frame.
-        aside = "sanitize" if html == "isolate" else html
-        self._aside = Bundle(html=aside, notes=self._note, redactor=self.redactor, view=view and (lambda _value: None))
+        self.show_html_as(html)
         self._streams: dict[str, TextCleaner] = {}
         self._handlers: dict[str, Callable[[Content], Content | None]] = {
             "stream": self._stream,
@@ -136,6 +129,17 @@ class Cleaner:
             return self._gate.opened(content)
         self._note(OFF if content.get("target_name") == TARGET else "a comm was left out: none passes to the page")
         return None
+
+    def show_html_as(self, html: str) -> None:
+        """From now on."""
+        #: Whether even a small output can take its time: frames come with libraries, which are packed.
+        self.packs = html == "isolate"
+        self._html = html
+        view = self._gate.view if self._gate is not None else None
+        self._bundle = Bundle(html=html, notes=self._note, redactor=self.redactor, view=view)
+        # Tooltips and the like show HTML too, but are no place for a frame.
+        aside = "sanitize" if html == "isolate" else html
+        self._aside = Bundle(html=aside, notes=self._note, redactor=self.redactor, view=view and (lambda _value: None))
 
     def _widget_html(self, text: str) -> str:
         """HTML for a widget, which can't be a frame."""

@@ -76,7 +76,12 @@ class Supervisor:
 
         def resolved(overrides: Mapping[str, object]) -> Effective:
             merged = {**(body.get("overrides") or {}), **overrides}
-            return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
+            try:
+                return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
+            except PolicyError:
+                if not cwd.is_dir():  # it answers, or the error were another
+                    raise PolicyError(f"the project folder {cwd} does not exist", hint="check the path") from None
+                raise
 
         # In a thread: it may have to wait for a file system's answer, and limits are watched meanwhile.
         effective = await asyncio.get_running_loop().run_in_executor(None, resolved, {})
@@ -85,7 +90,7 @@ class Supervisor:
             if running is not None:
                 same = running.effective.digest() == effective.digest() and not body.get("fresh")
                 if same and running.alive:
-                    running.validate = bool(body.get("validate", True))
+                    running.adopt(effective, resolved, validate=bool(body.get("validate", True)))
                     return running
                 del self.sandboxes[name]
                 await running.close()

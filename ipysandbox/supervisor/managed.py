@@ -165,6 +165,11 @@ class Managed:
             hint=instance.last_words().strip()[-1500:] or None,
         )
 
+    def adopt(self, effective: Effective, resolve: Resolve, *, validate: bool) -> None:
+        """Go on under a policy that decides the same about isolation: what it says of cells and outputs holds now."""
+        self.effective, self.resolve, self.validate = effective, resolve, validate
+        self.cleaner.show_html_as(effective.policy.output.html)
+
     async def living_instance(self) -> Instance:
         """The sandbox to run a cell in: a new one where the last has ended, which the user is told."""
         if not self.alive:

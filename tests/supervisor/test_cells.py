@@ -588,3 +588,23 @@ def test_results_that_nobody_used_is_gone_with_its_last_sandbox(project: Path, m
     assert (project / "results").is_dir()
     box.close()
     assert not (project / "results").exists()
+
+
+def test_what_a_policy_says_of_cells_and_outputs_holds_from_the_next_start(project: Path) -> None:
+    show = "from IPython.display import HTML, display\ndisplay(HTML('<b>x</b>'))\nkept = 1"
+    with Sandbox(project=project, validate=True) as box:
+        assert "text/html" in box.run(show).outputs[0]["data"]
+        (project / "ipysandbox.toml").write_text(
+            "[limits]\nwall = '1s'\n[output]\nhtml = 'text'\n[code]\ndeny = ['socket']"
+        )
+        assert not box.start()
+        assert "text/html" not in box.run(f"{show} + kept").outputs[0]["data"]
+        assert box.run("import socket").status == "refused"
+        slow = box.run("while True: pass")
+        assert (slow.limit.name, slow.limit.value) == ("wall", 1.0)
+        assert box.run("kept").value == 2
+
+
+def test_a_project_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"the project folder .*/nowhere does not exist"):
+        Sandbox(project=tmp_path / "nowhere").run("1")
