@@ -20,6 +20,7 @@ from ipysandbox.output import amount
 from ipysandbox.policy.model import Limits
 
 from . import limits as limit_rules
+from .locks import is_held
 
 #: Bytes of one file: so much at least, or twice the cell's limit on output, but never more than all of them together.
 _LARGE, _TOTAL = 256 << 20, 1 << 30
@@ -190,7 +191,7 @@ def _prune(directory: int, *, coming: int = 0) -> None:
         with contextlib.suppress(OSError):
             info = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if name.endswith(".txt" + _PART):
-                if time.time() - info.st_mtime > _YOUNG and _is_abandoned(name, directory):
+                if time.time() - info.st_mtime > _YOUNG and not is_held(name, directory=directory):
                     os.unlink(name, dir_fd=directory)
             elif name.endswith(".txt") and stat.S_ISREG(info.st_mode):
                 found.append((info.st_mtime_ns, name, info.st_size))
@@ -201,14 +202,3 @@ def _prune(directory: int, *, coming: int = 0) -> None:
         if number > _MOST_FILES or (size > _TOTAL and number > 1):
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=directory)
-
-
-def _is_abandoned(name: str, directory: int) -> bool:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
-    return True

@@ -80,6 +80,7 @@ class Managed:
         self.exit_status: int | None = None
         #: The one that is being killed: it answers for a moment yet, but no cell may begin in it.
         self._condemned: Instance | None = None
+        self._closed = False
         #: A sandbox starts when the one before it has ended, its folders looked at.
         self._life = asyncio.Lock()
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -108,9 +109,14 @@ class Managed:
     # -- start and end
 
     async def start(self) -> None:
-        """Start a fresh sandbox behind the same sockets. Raises StartError and leaves nothing behind."""
+        """Start a fresh sandbox behind the same sockets, unless somebody just has. Raises StartError and leaves nothing
+        behind; SandboxError when it is closed meanwhile."""
         async with self._life:
-            await self._start()
+            if not (self._closed or self.alive):
+                await self._start()
+        if self._closed:
+            await self.end_instance("closed")
+            raise SandboxError(f"the sandbox '{self.name}' was closed while it started")
 
     async def _start(self) -> None:
         request = StartRequest(self.name, self.effective, self._directory, self._page)
@@ -180,6 +186,7 @@ class Managed:
         return self.instance
 
     async def close(self) -> None:
+        self._closed = True
         await self.end_instance("closed")
         await self.cells.answered(_REPLY_WAIT)  # its cell's reply is on the way
         self.cells.close()

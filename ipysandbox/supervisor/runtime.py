@@ -15,6 +15,8 @@ from ipysandbox import reach
 from ipysandbox.backends.linux import scratch
 from ipysandbox.errors import StartError
 
+from .locks import is_held
+
 #: unix(7): sun_path holds 108 bytes with its zero. Ours add an id, a sandbox's number and a channel below the root.
 _MOST_PATH = 107
 _LONGEST_TAIL = len("/0123456789ab/s999999/k-control")
@@ -88,16 +90,8 @@ def sweep(root: Path) -> None:
 
 
 def _locked(folder: Path) -> bool:
-    try:
-        fd = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
+    with contextlib.suppress(OSError):
+        return is_held(folder / "lock")
     return False
 
 

@@ -608,3 +608,51 @@ def test_what_a_policy_says_of_cells_and_outputs_holds_from_the_next_start(proje
 def test_a_project_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"the project folder .*/nowhere does not exist"):
         Sandbox(project=tmp_path / "nowhere").run("1")
+
+
+def _sandboxes() -> int:
+    """How many the supervisor's zygote holds."""
+
+    def children(pid: int) -> list[int]:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    (zygote,) = children(Supervisor.current().pid)
+    return len(children(zygote))
+
+
+def test_restarts_and_runs_at_once_leave_one_sandbox(project: Path) -> None:
+    with Sandbox(project=project, validate=False) as box:
+        others = _sandboxes() - 1
+        for _ in range(3):
+            threads = [threading.Thread(target=box.restart) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            assert box.run("1").status in ("ok", "interrupted")
+            for thread in threads:
+                thread.join()
+            assert box.run("1").value == 1
+            assert _sandboxes() - others == 1
+    assert _sandboxes() == others
+
+
+def test_a_close_in_the_middle_of_a_restart_leaves_nothing(make_box: MakeBox) -> None:
+    make_box()  # keeps the zygote
+    others = _sandboxes()
+    told: list[BaseException] = []
+
+    def restart(box: Sandbox) -> None:
+        try:
+            box.restart()
+        except SandboxError as exc:
+            told.append(exc)
+
+    for number in range(8):
+        box = make_box(name=f"short-{number}")
+        restarting = threading.Thread(target=restart, args=(box,))
+        restarting.start()
+        for _ in range(4 * number):
+            box.status()  # takes a moment
+        box.close()
+        restarting.join()
+        assert _sandboxes() == others
+    assert all("closed" in str(exc) or "no sandbox named" in str(exc) for exc in told), told
