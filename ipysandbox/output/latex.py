@@ -11,17 +11,14 @@ _COMMAND = re.compile(
     re.I | re.A,
 )
 _SPACED = r"\\ "  # TeX's explicit space: also right after another backslash, where a removed one would make a command
-# What begins mathematics, or a part of it written as an entity: "$", "\\", "(" and "[".
-_MATH = re.compile(
-    r"\$|\\[(\[]|\\begin|&(?:#0*(?:36|92|40|91)(?!\d)|#x0*(?:24|5c|28|5b)(?![\da-f])|dollar|bsol|lpar|lsqb|lbrack)",
-    re.I,
-)
+_MATH = re.compile(r"\$|\\[(\[]|\\begin")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 
-def defuse_tex(text: str) -> str:
-    """``text`` with those commands as words, if it has mathematics that a page would typeset (a Windows path stays)."""
-    return _COMMAND.sub(_SPACED, text) if _MATH.search(text) else text
+def defuse_tex(text: str, *, surely: bool = False) -> str:
+    """``text`` with those commands as words, if it has mathematics that a page would typeset (a Windows path stays), or
+    ``surely``. Where entities count, none may stand for a letter or for one of TeX's signs."""
+    return _COMMAND.sub(_SPACED, text) if surely or _MATH.search(text) else text
 
 
 def clean_latex(text: str) -> str:

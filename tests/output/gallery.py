@@ -179,6 +179,10 @@ SVG_REFUSED = {
 }
 
 MARKDOWN = {
+    "tex-entity-command": "\\\\begin{align}\\\\hr&#101;f{javascript:top.ran=1}{x}\\\\end{align}",
+    "tex-entity-begin": "\\\\&#98;egin{align}\\\\href{javascript:top.ran=1}{x}\\\\end{align}",
+    "tex-entity-slash": "&#36;&#x5c;href{javascript:top.ran=1}{x}&dollar; &bsol;href{x}{y}",
+    "tex-entity-open": "$\\hr&#101f{javascript:top.ran=1}{x}$",
     "script": "<script>top.ran=1</script>",
     "image": f"![x]({SINK})",
     "image-spaces": f"![x](   <{SINK}> 'title')",
