@@ -81,6 +81,8 @@ class Managed:
         #: The one that is being killed: it answers for a moment yet, but no cell may begin in it.
         self._condemned: Instance | None = None
         self._closed = False
+        #: The wait for a kernel that starts, which a close ends.
+        self._attaching: asyncio.Future[None] | None = None
         #: A sandbox starts when the one before it has ended, its folders looked at.
         self._life = asyncio.Lock()
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -116,7 +118,10 @@ class Managed:
                 await self._start()
         if self._closed:
             await self.end_instance("closed")
-            raise SandboxError(f"the sandbox '{self.name}' was closed while it started")
+            raise self._closed_meanwhile()
+
+    def _closed_meanwhile(self) -> SandboxError:
+        return SandboxError(f"the sandbox '{self.name}' was closed while it started")
 
     async def _start(self) -> None:
         request = StartRequest(self.name, self.effective, self._directory, self._page)
@@ -126,7 +131,8 @@ class Managed:
             instance = await self._backend.start(request)
             await self._attach(instance)
         except SandboxError as exc:
-            self.trail.after(events.SANDBOX_REFUSED, severity="warning", reason=exc.message)
+            if not self._closed:
+                self.trail.after(events.SANDBOX_REFUSED, severity="warning", reason=exc.message)
             raise
         self.instance = instance
         self.started = time.time()
@@ -155,14 +161,21 @@ class Managed:
             attach.cancel()
 
         instance.on_exit(stop_waiting)
+        self._attaching = attach
+        if self._closed:
+            attach.cancel()
         try:
             await attach
         except (asyncio.TimeoutError, asyncio.CancelledError) as exc:
             ended = not instance.alive()
             await instance.kill()
+            if self._closed:
+                raise self._closed_meanwhile() from None
             if isinstance(exc, asyncio.CancelledError) and not ended:
                 raise
             raise self._not_ready("ended" if ended else "did not answer", instance) from None
+        finally:
+            self._attaching = None
 
     def _not_ready(self, what: str, instance: Instance) -> StartError:
         return StartError(
@@ -186,7 +199,13 @@ class Managed:
         return self.instance
 
     async def close(self) -> None:
+        """For good. One that starts or ends meanwhile, on another's order, has ended when this returns."""
         self._closed = True
+        if self._attaching is not None:
+            self._attaching.cancel()
+        await self.end_instance("closed")
+        async with self._life:  # what another began; from here on nothing starts
+            pass
         await self.end_instance("closed")
         await self.cells.answered(_REPLY_WAIT)  # its cell's reply is on the way
         self.cells.close()

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,11 @@ class Notebook:
 
     def __init__(self, folder: Path, **environ: str) -> None:
         self.folder = folder
-        self.manager = KernelManager(kernel_name="python3")
+        # Not TCP: a port that was free when it was chosen may be another suite's by the time the kernel binds it.
+        self._sockets = tempfile.TemporaryDirectory(prefix="nb-")
+        self.manager = KernelManager(
+            kernel_name="python3", transport="ipc", connection_file=f"{self._sockets.name}/kernel.json"
+        )
         self.manager.start_kernel(cwd=str(folder), env={**os.environ, **environ})
         self.client: BlockingKernelClient = self.manager.blocking_client()
         self.client.start_channels()
@@ -100,6 +105,7 @@ class Notebook:
     def close(self) -> None:
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=False)
+        self._sockets.cleanup()
 
 
 @pytest.fixture(scope="module")
