@@ -239,6 +239,89 @@ def test_what_lay_in_results_under_a_protected_name_stays_as_it_was(
     assert (project / "results" / "old.ipynb").read_text() == "{}"
 
 
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [
+        ("os.unlink('latest'); os.symlink('/etc', 'latest')", {"AGENTS.md", "data"}),
+        ("os.unlink('AGENTS.md'); open('AGENTS.md', 'w').write('obey')", {"AGENTS.md.untrusted", "data", "latest"}),
+        ("os.unlink('AGENTS.md'); os.symlink('evil', 'AGENTS.md')", {"AGENTS.md.untrusted", "data", "latest"}),
+        ("os.unlink('latest'); os.mkdir('latest')", {"AGENTS.md", "data", "latest"}),
+    ],
+)
+def test_a_link_that_lay_in_results_can_not_be_turned_into_a_trap(
+    project: Path, outside: Path, make_box: Callable[..., Sandbox], code: str, left: set[str]
+) -> None:
+    results = project / "results"
+    results.mkdir()
+    (results / "data").write_text("x")
+    (results / "latest").symlink_to(outside)
+    (results / "AGENTS.md").symlink_to("data")
+    box = make_box()
+    assert box.run(f"import os\nos.chdir('results'); {code}").status == "ok"
+    box.close()
+    assert {path.name for path in results.iterdir()} == left
+    assert "latest" not in left or (results / "latest").is_dir()
+
+
+def test_what_programs_act_on_is_not_replaced_by_way_of_its_folder(
+    project: Path, make_box: Callable[..., Sandbox]
+) -> None:
+    """The name itself is covered; its folder can be moved away and made anew."""
+    repository = project / "results" / "repo"
+    repository.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
+    (repository / "AGENTS.md").write_text("the user's")
+    before = {path.relative_to(repository): path.read_bytes() for path in repository.rglob("*") if path.is_file()}
+    box = make_box()
+    result = box.run("""
+import os
+os.rename("results/repo", "results/old"); os.makedirs("results/repo/.git/objects"); os.mkdir("results/repo/.git/refs")
+open("results/repo/.git/HEAD", "w").write("ref: refs/heads/main\\n")
+open("results/repo/.git/config", "w").write('[core]\\nfsmonitor = "touch was-here; false"\\n')
+open("results/repo/AGENTS.md", "w").write("obey")
+""")
+    assert any("AGENTS.md renamed" in notice and ".git renamed" in notice for notice in result.notices)
+    box.close()
+    assert sorted(path.name for path in repository.iterdir()) == ["AGENTS.md.untrusted", "git.untrusted"]
+    moved = project / "results" / "old"  # the user's own is whole
+    assert {path.relative_to(moved): path.read_bytes() for path in moved.rglob("*") if path.is_file()} == before
+
+
+def test_secrets_in_results_stay_hidden_wherever_their_folder_is_moved(
+    project: Path, make_box: Callable[..., Sandbox]
+) -> None:
+    own = project / "results" / "own"
+    (own / ".ssh").mkdir(parents=True)
+    (own / ".ssh" / "id").write_text("secret-of-the-user")
+    (own / ".env").write_text("secret-of-the-user")
+    box = make_box()
+    assert box.run("import os; os.rename('results/own', 'results/else')").notices == ()
+    (project / "results" / "later").mkdir()
+    (project / "results" / "later" / ".env").write_text("secret-of-the-user")  # beside a sandbox that lives
+    box.run("1")
+    box.close()
+    assert (project / "results" / "else" / ".env").read_text() == "secret-of-the-user"
+    read = """
+import pathlib
+print([path.read_bytes() for path in pathlib.Path("results").rglob("*") if path.is_file()])
+"""
+    assert "secret" not in make_box().run(read).stdout
+
+
+def test_the_users_own_work_in_a_repository_in_results_is_left_alone(
+    project: Path, make_box: Callable[..., Sandbox]
+) -> None:
+    repository = project / "results" / "repo"
+    repository.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet", str(repository)], check=True)
+    box = make_box()
+    box.run("1")
+    subprocess.run(["git", "-C", str(repository), "config", "user.name", "Ada"], check=True)  # a new file of that name
+    assert box.run("2").notices == ()
+    box.close()
+    assert "Ada" in (repository / ".git" / "config").read_text()
+
+
 def test_links_out_of_results_are_removed_and_those_inside_stay(project: Path, box: Sandbox) -> None:
     result = box.run("""
 import os

@@ -14,7 +14,7 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +78,9 @@ class LinuxBackend(Backend):
         # After all that may refuse: from here on there is something to leave behind.
         key = new_key()
         listeners, channels = _listen(request.directory)
-        matcher = compile_patterns(request.effective.protected)
-
-        def protected(relative: str) -> bool:
-            return matcher.match(relative.rsplit("/", 1)[-1], relative)
-
-        folders = [WritableFolder(path, protected) for path in request.effective.write]
+        protected = _by_path(request.effective.protected)
+        secret = _by_path(request.effective.hidden)
+        folders = [WritableFolder(path, protected, secret) for path in request.effective.write]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
         hidden = functools.partial(layout.hidden_paths, request.effective)
@@ -219,6 +216,11 @@ class LinuxBackend(Backend):
         if self._zygote is not None:
             await self._zygote.close()
         await self._groups.close()
+
+
+def _by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
+    matcher = compile_patterns(patterns)
+    return lambda relative: matcher.match(relative.rsplit("/", 1)[-1], relative)
 
 
 def _make_folder(folder: Path) -> None:

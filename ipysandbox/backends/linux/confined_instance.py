@@ -24,6 +24,10 @@ from .writable import WritableFolder
 _END_SECONDS = 12.0
 
 
+def _nothing(_relative: str) -> bool:
+    return False
+
+
 class ConfinedInstance(LinuxInstance):
     """What differs where nothing is mounted: no scratch file system, no overlay, no pid 1 that takes all with it."""
 
@@ -42,7 +46,7 @@ class ConfinedInstance(LinuxInstance):
         super().__init__(plan, endpoints, guarantees, report, log_fd, folders, hidden)
         self._scratch_path = plan.scratch
         self._known_hidden = frozenset(plan.hidden)
-        self._scratch_folder = WritableFolder(Path(plan.scratch), lambda _relative: False)
+        self._scratch_folder = WritableFolder(Path(plan.scratch), _nothing, _nothing)
         self._devices |= {self._scratch_folder.device}
 
     def _on_event(self, event: dict[str, Any], fds: list[int]) -> None:

@@ -6,11 +6,12 @@ by walking it when that moved.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
@@ -26,22 +27,34 @@ _MOST_WRITTEN = 200
 _FILE_CLOCK = 5
 
 
-class WritableFolder:
-    """One writable path of a sandbox. ``protected`` tells, by relative path, the names that programs act on."""
+#: A name and what it names: (kind, device, inode), of a symbolic link its target as well.
+_Identity = tuple[int, int, int, str]
 
-    def __init__(self, path: Path, protected: Callable[[str], bool]) -> None:
+
+class WritableFolder:
+    """One writable path of a sandbox. ``protected`` tells, by relative path, the names that programs act on, ``hidden``
+    those that no sandbox may read."""
+
+    def __init__(self, path: Path, protected: Callable[[str], bool], hidden: Callable[[str], bool]) -> None:
         self.path = path
         self.device = os.stat(path).st_dev
-        self._protected = protected
+        self._protected, self._hidden = protected, hidden
         # Of a file, the time of its last change of any kind is the one that code can't set.
         self._since = time.clock_gettime_ns(_FILE_CLOCK)
         #: Of the files that were written since then, some names and the number, as the last ``sweep`` met them.
         self.written: list[str] = []
         self.written_total = 0
         self._mode = stat.S_IMODE(os.stat(path).st_mode)
-        # By path and not by inode: an old file can be moved to a new name. What is here now is covered inside.
-        self._here_before: set[str] = set()
-        self._here_before = {relative for info, relative, folder in walk(path) if self._trap(info, relative, folder)}
+        # By name and inode: an old file can be moved to such a name, and what bore it be moved away with its folder.
+        self._here_before: dict[str, _Identity] = {}
+        found = ((relative, _identity(info, relative, folder)) for info, relative, folder, trap in self._look() if trap)
+        self._here_before = dict(found)
+        # What programs act on is covered inside: it keeps its content and its name, wherever its folder is moved.
+        self._covered = {
+            (identity, _name(relative))
+            for relative, identity in self._here_before.items()
+            if identity[0] in (stat.S_IFREG, stat.S_IFDIR)
+        }
         self._base_bytes, self._base_files = self._count()
         self.bytes = self.files = 0
         #: Whether the last ``measure`` looked at every file.
@@ -82,6 +95,23 @@ class WritableFolder:
             total += info.st_blocks * 512
         return total, entries
 
+    def _look(self) -> Generator[tuple[os.stat_result, str, int, bool], None, None]:
+        """Every entry, as ``walk`` yields it, and whether it is a trap. Below a folder that programs act on nothing is
+        looked at: it is covered or disarmed as a whole, and a repository changes whenever its owner works in it."""
+        passed = "/"
+        with contextlib.closing(walk(self.path)) as entries:
+            for info, relative, folder in entries:
+                if relative.startswith(passed):
+                    continue
+                trap = self._trap(info, relative, folder)
+                if trap and stat.S_ISDIR(info.st_mode):
+                    passed = f"{relative}/"
+                yield info, relative, folder, trap
+
+    def _was_here(self, info: os.stat_result, relative: str, folder: int) -> bool:
+        identity = _identity(info, relative, folder)
+        return self._here_before.get(relative) == identity or (identity, _name(relative)) in self._covered
+
     def _trap(self, info: os.stat_result, relative: str, folder: int) -> bool:
         kind = stat.S_IFMT(info.st_mode)
         if kind == stat.S_IFLNK and self._leads_out(relative, folder):
@@ -104,8 +134,7 @@ class WritableFolder:
         """Whether programs act on this name, by itself or for what lies beside it."""
         if self._protected(relative):
             return True
-        name = relative.rsplit("/", 1)[-1]
-        return name in REPOSITORY_OBEYED and in_repository(functools.partial(_has, folder))
+        return _name(relative) in REPOSITORY_OBEYED and in_repository(functools.partial(_has, folder))
 
     def sweep(self) -> list[str]:
         """Disarm what was left and should not have been; what was there before stays as it is.
@@ -115,20 +144,18 @@ class WritableFolder:
         """
         done: list[str] = []
         self.written, self.written_total = [], 0
-        entries = walk(self.path)
-        for info, relative, folder in entries:
+        entries = self._look()
+        for info, relative, folder, trap in entries:
             if stat.S_ISDIR(info.st_mode) and relative.count("/") >= MOST_DEPTH - 1:
                 done.append(f"{relative[:60]}… is nested too deep to be looked into")
-            trap = self._trap(info, relative, folder)
             if not trap:
                 self._note_written(info, relative)
-            if relative in self._here_before or not trap:
+            if not trap or self._was_here(info, relative, folder):
                 continue
             if len(done) >= _MOST_TRAPS:
                 break
-            name = relative.rsplit("/", 1)[-1]
             try:
-                done.append(self._disarm(info, name, folder, relative))
+                done.append(self._disarm(info, _name(relative), folder, relative))
             except OSError as exc:
                 done.append(f"{relative} could not be disarmed ({exc.strerror}): look at it before you use this folder")
         entries.close()
@@ -164,17 +191,29 @@ class WritableFolder:
         return f"{relative} renamed to {harmless} (programs act on that name)"
 
     def _harmless_name(self, name: str, folder: int, relative: str) -> str:
+        """One that nothing acts on; a hidden one for what is hidden: the user may have put a secret there meanwhile."""
         parent = relative[: -len(name)]
         stem = name.strip(".")[:100] or "file"
+        hidden, ending = self._hidden(relative), ".env" if self._hidden(relative) else ""
         for number in range(10_000):
-            for candidate in (f"{stem}.untrusted{number or ''}", f"untrusted-{number}"):
-                if self._protected(parent + candidate):
+            for candidate in (f"{stem}.untrusted{number or ''}{ending}", f"untrusted-{number}{ending}"):
+                if self._protected(parent + candidate) or (hidden and not self._hidden(parent + candidate)):
                     continue
                 try:
                     os.stat(candidate, dir_fd=folder, follow_symlinks=False)
                 except FileNotFoundError:
                     return candidate
         raise FileExistsError(17, "no free name left")
+
+
+def _name(relative: str) -> str:
+    return relative.rsplit("/", 1)[-1]
+
+
+def _identity(info: os.stat_result, relative: str, folder: int) -> _Identity:
+    kind = stat.S_IFMT(info.st_mode)
+    target = "/".join(_target(relative, folder) or ()) if kind == stat.S_IFLNK else ""
+    return kind, info.st_dev, info.st_ino, target
 
 
 def _has(folder: int, name: str) -> bool:
@@ -188,7 +227,7 @@ def _has(folder: int, name: str) -> bool:
 def _target(relative: str, folder: int) -> list[str] | None:
     """The parts of a symbolic link's target; None where it is gone."""
     try:
-        return [part for part in os.readlink(relative.split("/")[-1], dir_fd=folder).split("/") if part != "."]
+        return [part for part in os.readlink(_name(relative), dir_fd=folder).split("/") if part != "."]
     except OSError:
         return None
 
