@@ -24,6 +24,7 @@ def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
     usage, limits = state["usage"], state["limits"]
     cell = state["cell"]
     doing = f"busy with cell {cell['number']} for {cell['elapsed']:.1f} s" if cell else str(state["state"])
+    since = "in this cell" if cell else "since the last cell"
     rows = [
         (
             "memory",
@@ -33,7 +34,12 @@ def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
         ),
         ("disk", size(usage["disk"]), f"of {size(limits['disk'])}", f"{usage['files']} files"),
         ("processes", str(usage["processes"]), f"of {limits['processes']}", ""),
-        ("cpu", f"{usage['cpu']:.1f} s", f"of {format_duration(limits['cpu'])} a cell", f"on {limits['cpus']:g} CPUs"),
+        (
+            "cpu",
+            f"{usage['cpu']:.1f} s",
+            f"of {format_duration(limits['cpu'])} a cell",
+            f"{since}; on {limits['cpus']:g} CPUs",
+        ),
         ("time", "", f"{format_duration(limits['wall'])} a cell", ""),
     ]
     guarantees = state["guarantees"].items() if layers else ()

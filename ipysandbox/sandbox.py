@@ -218,7 +218,7 @@ class Sandbox:
         if self._supervisor is None:
             self.start()
         else:
-            self._control("POST", "/restart")
+            self._started = self._control("POST", "/restart")["started"]
 
     def interrupt(self) -> None:
         """Ask the running cell to stop, as Ctrl-C would; it is ended after 5 s if it does not. From any thread."""

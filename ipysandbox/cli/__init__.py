@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Nobody reads any more. The interpreter's own flush at the end must not complain about it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return status.BROKEN_PIPE
+    except OSError as exc:
+        if exc.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        # As Python's own: nothing more can be written where the output goes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return complain(SandboxError(f"the output can't be written: {exc.strerror}"), status.UNWRITTEN)
     except KeyboardInterrupt:
         return status.INTERRUPTED
 

@@ -13,6 +13,8 @@ REFUSED = 3
 LIMIT = 4
 #: The sandbox could not be started, or died.
 NOT_STARTED = 5
+#: The output could not be written, as Python says it.
+UNWRITTEN = 120
 #: What a shell reports for SIGINT and SIGPIPE.
 INTERRUPTED = 130
 BROKEN_PIPE = 141

@@ -148,9 +148,14 @@ class SandboxKernel(IPythonKernel):
             self._answer(stream, "execute_reply", reply, parent, ident, [])
 
     async def do_execute(self, *arguments: Any, **options: Any) -> Any:
+        kernel, status = os.getpid(), "error"
         try:
-            return await super().do_execute(*arguments, **options)  # type: ignore[no-untyped-call]
+            reply = await super().do_execute(*arguments, **options)  # type: ignore[no-untyped-call]
+            status = reply["status"]
+            return reply
         finally:
+            if os.getpid() != kernel:
+                _end_of_a_fork(status)
             _ignore_interrupts()  # what is left is to send the reply, whole
 
     def raw_input(self, prompt: Any = "") -> Any:
@@ -242,6 +247,16 @@ class _Leave:
 
     def __call__(self, status: object = None, *_: object) -> NoReturn:
         raise SystemExit(status)
+
+
+def _end_of_a_fork(status: str) -> NoReturn:
+    """A child that the cell's code forked has come to the end of the code, as at the end of a script. It may not become
+    a second kernel: that would wait, at full speed, on sockets that are its parent's."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(0 if status == "ok" else 1)
 
 
 def _ignore_interrupts() -> None:

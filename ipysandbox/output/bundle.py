@@ -28,6 +28,8 @@ _REASONS = (
     (re.compile("javascript|ecmascript"), "it would run in your browser"),
     (re.compile("vega|plotly|bokeh|holoviews|geo"), "it can run code or load data in your browser"),
 )
+_NO_SCRIPT = "<script> in HTML left out"
+_IN_A_FRAME = 'html = "isolate" under [output] in your policy shows plots that need scripts in a frame of their own'
 
 
 class Bundle:
@@ -73,8 +75,9 @@ class Bundle:
         if mime == VIEW_MIME:
             return self._widget(value)
         text = _joined(value)
-        if text is None:
-            self._note(f"{mime}: an output whose data is not text was left out")
+        reason = self._reason(mime)
+        if text is None or reason is not None:
+            self._note(f"{mime} left out: {reason or 'its data is not text'}")
             return None
         if mime == "text/plain":
             return clip(clean_text(clip(text, MAX_TEXT * 4)), MAX_TEXT)
@@ -95,8 +98,14 @@ class Bundle:
         except (BadImage, BadSvg) as exc:
             self._note(f"{mime} left out: {exc}")
             return None
-        reason = next((why for pattern, why in _REASONS if pattern.search(mime)), "its type is not known")
-        self._note(f"{mime} left out: {reason}")
+        self._note(f"{mime} left out: its type is not known")
+        return None
+
+    def _reason(self, mime: str) -> str | None:
+        """Why such an output never passes; None for a type that may."""
+        for pattern, why in _REASONS:
+            if pattern.search(mime):
+                return f"{why}; {_IN_A_FRAME}" if self._html == "sanitize" else why
         return None
 
     def _widget(self, value: object) -> dict[str, Any] | None:
@@ -131,6 +140,8 @@ class Bundle:
             cleaned, notes = isolate(redacted) if redacted is not None else (None, [])
         else:
             cleaned, notes = clean_html(text)
+            if _NO_SCRIPT in notes:
+                notes[notes.index(_NO_SCRIPT)] = f"{_NO_SCRIPT}; {_IN_A_FRAME}"
         for note in notes:
             self._note(note)
         return cleaned or None

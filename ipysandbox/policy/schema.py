@@ -170,8 +170,8 @@ def _guarantee(text: str) -> None:
 
 
 _duration = _quantity(parse_duration, format_duration, 0.05, 30 * 86400.0)
-# Python with numpy alone takes about 60 MiB.
-_memory = _quantity(parse_size, format_size, 64 * 2**20, 64 * 2**40)
+# What a bound on data counts of a kernel with its threads is about 170 MiB, before any code of the user's.
+_memory = _quantity(parse_size, format_size, 256 * 2**20, 64 * 2**40)
 _disk = _quantity(parse_size, format_size, 2**20, 64 * 2**40)
 _output = _quantity(parse_size, format_size, 2**10, 16 * 2**30)
 
@@ -185,12 +185,12 @@ FIELDS: Mapping[str, Field] = {
     "limits.wall": Field(_duration, SMALLER),
     "limits.memory": Field(_memory, SMALLER),
     "limits.disk": Field(_disk, SMALLER),
-    # A kernel by itself has eight threads, which count.
-    "limits.processes": Field(_number(8, 1_000_000, whole=True), SMALLER),
+    # A kernel by itself has eleven threads while it starts, which count.
+    "limits.processes": Field(_number(16, 1_000_000, whole=True), SMALLER),
     "limits.cpus": Field(_number(0.1, 4096, whole=False), SMALLER),
     "limits.output": Field(_output, SMALLER),
-    # A kernel by itself has about forty open.
-    "limits.open_files": Field(_number(64, 1_048_576, whole=True), SMALLER),
+    # A kernel by itself has up to seventy open while it starts.
+    "limits.open_files": Field(_number(96, 1_048_576, whole=True), SMALLER),
     "limits.gpu.devices": Field(_texts(_card), FEWER),
     "limits.gpu.memory_fraction": Field(_number(0.01, 1, whole=False), SMALLER),
     "files.read": Field(_texts(_path), INNER_PATHS),

@@ -263,7 +263,7 @@ class _Action(_Handler):
             await managed.kill(str(self.body().get("by") or ""))
         else:
             await managed.restart()
-        self.send({"status": "ok"})
+        self.send({"status": "ok", "started": managed.started})
 
 
 def _application(supervisor: Supervisor) -> tornado.web.Application:

@@ -384,7 +384,7 @@ class Managed:
             "usage": {
                 **asdict(usage if alive else replace(usage, memory=0, processes=0)),
                 # Next to its limit, which is one cell's; the whole sandbox's beside it.
-                "cpu": max(0.0, usage.cpu - cell.cpu_before) if cell else 0.0,
+                "cpu": max(0.0, usage.cpu - cell.cpu_before) if cell else self.watch.cpu_between_cells,
                 "cpu_total": usage.cpu,
                 "memory_peak": self.watch.peak_memory,
                 "output": cell.output if cell else 0,

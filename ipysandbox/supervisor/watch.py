@@ -90,6 +90,11 @@ class Watch:
             await instance.kill()  # it has lost a process
         return alive and self._box.lives(instance)
 
+    @property
+    def cpu_between_cells(self) -> float:
+        """Seconds that went on after the last cell."""
+        return max(0.0, self.usage.cpu - self._cpu_at_end)
+
     def between_cells(self, ended: Cell) -> None:
         """From now on cpu time counts against nobody's cell."""
         self._cpu_at_end = self.usage.cpu
@@ -186,6 +191,8 @@ class Watch:
 
     def _end_hidden(self, instance: Instance) -> None:
         """A process made itself unreadable (by running a program it may not read): its files can't be counted."""
+        if not self._box.lives(instance):
+            return  # killed for another reason, which is the one to tell
         hit = replace(
             limit_rules.hit("disk", self._box.limits.disk, None),
             text="limit on disk space: a process in the sandbox hid which files it holds open; they can't be counted. "

@@ -59,11 +59,12 @@ def test_a_policy_that_can_not_be_held_ends_with_1_and_its_reason(cli: Cli, tmp_
 
 
 def test_the_trial_is_of_the_folders_own_policy(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemory = "64MiB"\n')  # too little for a kernel
+    (tmp_path / "ipysandbox.toml").write_text('[limits.gpu]\ndevices = ["99"]\n')  # no machine has so many
+    assert cli("policy", "trust", stdin="y\n", cwd=tmp_path).returncode == 0
     done = cli("doctor", cwd=tmp_path)
     assert done.returncode == 1, done.stdout
     assert "could not be started" in done.stdout
-    assert "memory" in done.stdout
+    assert "limits.gpu.devices" in done.stdout
 
 
 def test_a_machine_that_lacks_a_layer_is_told_with_what_to_do() -> None:

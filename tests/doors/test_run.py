@@ -39,6 +39,15 @@ def _start(study: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+def test_output_that_can_not_be_written_is_one_sentence(study: Path, file: Callable[..., str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ipysandbox", "run", file("print('out')")],
+            cwd=study, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (done.stderr, done.returncode) == ("ipysandbox: the output can't be written: No space left on device\n", 120)
+
+
 def test_streams_and_the_last_value_go_where_they_belong(cli: Cli, file: Callable[..., str]) -> None:
     done = cli("run", file("import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7"))
     assert done.stdout == "out\n42\n"

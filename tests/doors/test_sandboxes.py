@@ -81,6 +81,13 @@ def test_another_policy_is_another_sandbox_and_is_told(notebook: Notebook) -> No
     assert any("new sandbox 'moved'" in note for note in ran.notes)
 
 
+def test_a_restart_that_was_asked_for_is_told_once(notebook: Notebook) -> None:
+    notebook.run("%%sandbox anew\nx = 1").ok()
+    assert "started anew" in notebook.run("%sandbox restart anew").ok().stdout
+    ran = notebook.run("%%sandbox anew\nprint('x' in globals())").ok()
+    assert (ran.stdout, ran.notes) == ("False\n", [])
+
+
 def test_a_policy_that_can_not_be_leaves_the_sandbox_as_it_was(notebook: Notebook) -> None:
     notebook.run("%%sandbox steady\nx = 1").ok()
     ran = notebook.run("%%sandbox steady --policy nowhere.toml\n1")

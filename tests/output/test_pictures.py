@@ -89,7 +89,9 @@ def test_a_gif_keeps_its_frames_and_how_often_they_go_round(frames: int) -> None
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"lossless": True}, {"save_all": True, "append_images": [picture(9)]}], ids=str
+    "options",
+    [{}, {"lossless": True}, {"save_all": True, "append_images": [picture(9)]}],
+    ids=["plain", "lossless", "moving"],
 )
 def test_a_webp_keeps_its_frames_and_colours(options: dict[str, Any]) -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()

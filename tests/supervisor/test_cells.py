@@ -610,6 +610,42 @@ def test_a_project_that_is_not_there_is_said(tmp_path: Path) -> None:
         Sandbox(project=tmp_path / "nowhere").run("1")
 
 
+@pytest.mark.parametrize(("last", "status"), [("None", 0), ("1 / 0", 1), ("raise SystemExit(3)", 1)])
+def test_what_a_cell_forked_ends_with_the_cells_code(box: Sandbox, last: str, status: int) -> None:
+    """It is no second kernel that waits on its parent's sockets."""
+    result = box.run(f"""
+import os
+child = os.fork()
+if child == 0:
+    print("printed by the child")
+    {last}
+else:
+    print("status", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+    assert f"status {status}" in result.stdout
+    assert "printed by the child" in result.stdout
+    assert box.run("6 * 7").value == 42
+
+
+@pytest.mark.parametrize(
+    ("key", "lowest", "less"),
+    [
+        ("memory", "256MiB", "255MiB"),
+        ("processes", 16, 15),
+        ("open_files", 96, 95),
+        ("disk", "1MiB", "1023KiB"),
+        ("output", "1KiB", "1023B"),
+        ("cpus", 0.1, 0.09),
+    ],
+)
+def test_a_kernel_starts_at_the_lowest_value_of_each_limit(
+    make_box: MakeBox, key: str, lowest: object, less: object
+) -> None:
+    assert make_box(overrides={f"limits.{key}": lowest}).run("1").value == 1
+    with pytest.raises(PolicyError, match="out of range"):
+        make_box(overrides={f"limits.{key}": less})
+
+
 def _sandboxes() -> int:
     """How many the supervisor's zygote holds."""
 

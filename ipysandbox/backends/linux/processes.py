@@ -205,6 +205,10 @@ class Descriptors:
     hidden: frozenset[int] = frozenset()
 
 
+#: PF_EXITING of the kernel's sched.h, in the flags of /proc/PID/stat.
+_EXITING = 0x4
+
+
 def descriptors(pids: tuple[int, ...], devices: frozenset[int]) -> Descriptors:
     """Look at every descriptor; files count on ``devices`` only, and those that are only mapped count as well."""
     files: dict[tuple[int, int], int] = {}
@@ -218,11 +222,22 @@ def descriptors(pids: tuple[int, ...], devices: frozenset[int]) -> Descriptors:
                 elif info.st_nlink == 0 and info.st_dev in devices:
                     files[info.st_dev, info.st_ino] = info.st_blocks * 512
         except PermissionError:
-            hidden.add(pid)
+            if not _ends(pid):
+                hidden.add(pid)
         for key, size in _mapped_deleted(pid):
             if key[0] in devices:
                 files[key] = max(files.get(key, 0), size)
     return Descriptors(sum(files.values()), len(sockets), frozenset(hidden))
+
+
+def _ends(pid: int) -> bool:
+    """Whether all its threads are past their end: its entries in /proc are root's by then, and what it held open is
+    being closed."""
+    try:
+        threads = [_read(f"/proc/{pid}/task/{thread}/stat") for thread in os.listdir(f"/proc/{pid}/task")]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return all(int(text.rpartition(b")")[2].split()[6]) & _EXITING for text in threads if text)
 
 
 def _open_files(pid: int) -> Iterator[os.stat_result]:
