@@ -24,6 +24,8 @@ def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
     usage, limits = state["usage"], state["limits"]
     cell = state["cell"]
     doing = f"busy with cell {cell['number']} for {cell['elapsed']:.1f} s" if cell else str(state["state"])
+    if cell and cell["asks"]:
+        doing += ", waits for an answer"
     since = "in this cell" if cell else "since the last cell"
     rows = [
         (

@@ -22,7 +22,7 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, figures, gpu, progress, script, threads, values
+from . import CHANNELS, confined, figures, gpu, progress, script, streams, threads, values
 from .forks import ForkAwareIOPubThread
 
 #: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
@@ -156,6 +156,7 @@ class SandboxKernel(IPythonKernel):
         finally:
             if os.getpid() != kernel:
                 _end_of_a_fork(status)
+            streams.wait_for_programs()
             _ignore_interrupts()  # what is left is to send the reply, whole
 
     def raw_input(self, prompt: Any = "") -> Any:
@@ -327,6 +328,7 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written
     config.Session.key = program["key"].encode()
     config.IPKernelApp.log_level = 40
+    config.IPKernelApp.outstream_class = "ipysandbox.guest.streams.PipedOutStream"
     app = SandboxKernelApp.instance(config=config, kernel_class=SandboxKernel)
     app.transport, app.ip = "ipc", "ipysandbox"
     SandboxKernelApp.fds.update(enumerate(fds, start=1))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Between the kernel's reply and its next output or "idle", which may overtake each other on two sockets (seconds).
 _IDLE_WAIT = 1.0
+#: For what was printed beyond the limit and belongs into a file (seconds).
+_REST_WAIT = 5.0
 _LAST_WORDS = 1500
 
 
@@ -45,6 +47,9 @@ class Cell:
     #: Who ended the whole sandbox meanwhile, in words; empty if nobody did.
     killed_by: str = ""
     reply: Message | None = None
+    #: Since when a question of it waits for its reader, and how long those did that are answered (seconds).
+    asked: float | None = None
+    waited: float = 0.0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     done: asyncio.Event = field(default_factory=asyncio.Event)
     peak_memory: int = 0
@@ -52,6 +57,11 @@ class Cell:
     #: All that it prints, for when that is too much to show.
     text: FullText | None = None
     kept: Kept | None = None
+
+    def wall(self) -> float:
+        """Seconds that it took so far, without those that somebody takes to answer it."""
+        now = time.monotonic()
+        return now - self.started - self.waited - (now - self.asked if self.asked is not None else 0.0)
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,8 @@ class Cells:
         box.relay.on_execute_reply = self._on_reply
         box.relay.on_idle = self._on_idle
         box.relay.stdin_allowed = self._stdin_allowed
+        box.relay.on_question = self._on_question
+        box.relay.on_answer = self._on_answer
 
     def ended(self) -> None:
         """The sandbox has ended: so has its cell."""
@@ -125,6 +137,17 @@ class Cells:
         if cell is None or parent_id != cell.request.id or self._box.effective.policy.output.stdin == "off":
             return False
         return bool(cell.request.content.get("allow_stdin"))
+
+    def _on_question(self, request: Message) -> None:
+        cell = self.running
+        if cell is not None and request.id == cell.request.id and cell.asked is None:
+            cell.asked = time.monotonic()
+
+    def _on_answer(self) -> None:
+        cell = self.running
+        if cell is not None and cell.asked is not None:
+            cell.waited += time.monotonic() - cell.asked
+            cell.asked = None
 
     # -- one after the other
 
@@ -203,8 +226,10 @@ class Cells:
             cell.done.set()
         await cell.done.wait()
         # Its reply is in; what it printed may be on its way yet, for as long as it comes.
-        heard = -1
-        while cell.reply and not cell.hit and not cell.idle.is_set() and heard != self._box.relay.heard:
+        heard, until = -1, time.monotonic() + _REST_WAIT
+        while cell.reply and not cell.idle.is_set() and heard != self._box.relay.heard:
+            if cell.hit and (cell.hit.name != "output" or time.monotonic() > until):
+                break
             heard = self._box.relay.heard
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(cell.idle.wait(), _IDLE_WAIT)

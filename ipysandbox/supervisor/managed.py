@@ -380,7 +380,13 @@ class Managed:
             "notebook": self.notebook,
             "project": str(self.effective.project),
             "started": self.started,
-            "cell": {"number": cell.number, "elapsed": round(time.monotonic() - cell.started, 3)} if cell else None,
+            "cell": {
+                "number": cell.number,
+                "elapsed": round(time.monotonic() - cell.started, 3),
+                "asks": cell.asked is not None,
+            }
+            if cell
+            else None,
             "usage": {
                 **asdict(usage if alive else replace(usage, memory=0, processes=0)),
                 # Next to its limit, which is one cell's; the whole sandbox's beside it.

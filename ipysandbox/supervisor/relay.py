@@ -117,6 +117,9 @@ class Relay:
         self.admits: Callable[[int], bool] = lambda _size: True
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
         self.on_idle: Callable[[Message], None] | None = None
+        #: Told that a question goes to its reader, and that he has answered.
+        self.on_question: Callable[[Message], None] = lambda _request: None
+        self.on_answer: Callable[[], None] = lambda: None
         #: Told whether it was one for a password.
         self.on_question_refused: Callable[[bool], None] | None = None
         #: A direction of this relay broke: nothing more will pass there.
@@ -388,6 +391,7 @@ class Relay:
             await self.drained()
             before = {"ipysandbox": {"published": self._published.get(request.id, 0)}}
             out = Message(new_header("input_request", self.session), request.header, before, content, request.idents)
+            self.on_question(request)
             await self._front["stdin"].send_multipart(pack(out, self.key))
 
     async def clean(self, kind: str, content: dict[str, Any], size: int = 0) -> dict[str, Any] | None:
@@ -493,6 +497,7 @@ class Relay:
                 continue
             if message.type == "input_reply" and channel in self._back:
                 message.idents = []
+                self.on_answer()
                 await self._back[channel].send_multipart(pack(message, self._back_key))
 
     async def _subscriptions(self, channel: str) -> None:

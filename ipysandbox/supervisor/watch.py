@@ -137,7 +137,7 @@ class Watch:
         usage = instance.measure()
         self._cost = time.monotonic() - began
         self._note(cell, usage)
-        wall = time.monotonic() - cell.started if cell else None
+        wall = cell.wall() if cell else None
         # Between cells, threads and forged replies may go on computing: they have what one cell has.
         cpu = usage.cpu - (cell.cpu_before if cell else self._cpu_at_end)
         if cell is None and self._overdrawn and cpu > max(_AFTER_CPU_LEAST, _AFTER_CPU * limits.cpu):

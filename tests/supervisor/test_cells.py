@@ -610,6 +610,30 @@ def test_a_project_that_is_not_there_is_said(tmp_path: Path) -> None:
         Sandbox(project=tmp_path / "nowhere").run("1")
 
 
+def test_the_time_that_a_person_takes_to_answer_is_not_the_cells(box: Sandbox) -> None:
+    box.run("1")
+
+    def think(prompt: str, password: bool) -> str:
+        while box.status()["cell"]["elapsed"] < 2:
+            assert box.status()["cell"]["asks"]
+        return "Ada"
+
+    result = box.run("print(input('name? '))\nprint(input('again? '))", on_input=think, timeout=1.5)
+    assert (result.status, result.stdout.split()) == ("ok", ["Ada", "Ada"])
+    slow = box.run("input('name? ')\nwhile True: pass", on_input=lambda prompt, password: "Ada", timeout=1)
+    assert (slow.limit.name, slow.limit.value) == ("wall", 1.0)
+
+
+def test_what_programs_print_is_whole_when_their_cell_is_done(box: Sandbox) -> None:
+    for size in (10, 1000, 50_000, 3_000_000):
+        result = box.run(
+            f"import os\nos.write(1, 'é'.encode() * 7); os.write(2, b'x' * 9)\n!head -c {size} /dev/zero | tr '\\0' y"
+        )
+        assert (result.stdout.count("y"), result.stdout.count("é"), result.stderr) == (size, 7, "x" * 9)
+    letters = "os.write(1, 'é'.encode()[:1]); os.write(1, 'é'.encode()[1:])"
+    assert box.run(f"for _ in range(1000): {letters}").stdout == "é" * 1000
+
+
 @pytest.mark.parametrize(("last", "status"), [("None", 0), ("1 / 0", 1), ("raise SystemExit(3)", 1)])
 def test_what_a_cell_forked_ends_with_the_cells_code(box: Sandbox, last: str, status: int) -> None:
     """It is no second kernel that waits on its parent's sockets."""

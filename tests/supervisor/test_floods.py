@@ -203,6 +203,16 @@ with Sandbox(project=project, validate=False, overrides={"limits.output": limit}
 """
 
 
+def test_what_a_limit_cuts_is_in_the_file(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.output": "1MiB"})
+    code = "n = 0\nwhile True: n += print('x' * 999) is None"
+    result = box.run(code, on_output=lambda _kind, _content: None)
+    assert result.limit.name == "output"
+    assert result.state_kept
+    printed = box.run("n").value
+    assert Path(result.full_output.path).read_text().count("\n") in (printed, printed + 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "limit", "status", "shown"),
