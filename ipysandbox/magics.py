@@ -111,6 +111,7 @@ class SandboxMagics(Magics):
             on_output=shown,
             on_input=self._on_input(args.name),
             want_value=False,
+            patient=True,
         )
         shown.finish(result.full_output)
         self._afterwards(held, result, standing)

@@ -245,20 +245,22 @@ class Sandbox:
         on_input: OnInput | None = None,
         want_value: bool = True,
         script: Script | None = None,
+        patient: bool = False,
     ) -> RunResult:
         """Run ``code`` as a notebook cell (IPython syntax works) and wait for it.
 
         ``timeout`` and ``cpu`` bound this run, in seconds or as ``"30s"``; the policy's limits hold otherwise.
         ``on_output(type, content)`` is called for each output as it arrives; ``on_input(prompt, is_password)``
         answers ``input()``, which fails in the sandbox without it; for a password it is never asked, that is refused.
-        ``script``: what the code is to know of itself.
+        ``script``: what the code is to know of itself. ``patient``: the time in which it waits for an answer does not
+        count as its own.
         Does not raise for what the code does. Raises PolicyError for a ``timeout`` or ``cpu`` that is none or more than
         an administrator allows, and SandboxClosed after ``close``; then nothing was run.
         """
         if not isinstance(code, str):
             raise TypeError(f"code must be a string, not {type(code).__name__}")
         with self._turn:
-            return self._run(code, timeout, cpu, validate, on_output, on_input, want_value, script)
+            return self._run(code, timeout, cpu, validate, on_output, on_input, want_value, script, patient)
 
     def _run(
         self,
@@ -270,6 +272,7 @@ class Sandbox:
         on_input: OnInput | None,
         want_value: bool,
         script: Script | None,
+        patient: bool,
     ) -> RunResult:
         overrides = {
             f"limits.{key}": value if isinstance(value, str) else f"{value:g}s"
@@ -287,7 +290,7 @@ class Sandbox:
         assert self._supervisor is not None
         collector = OutputCollector()
         # Outputs that nobody looks at while they come need no pace.
-        options = {"overrides": overrides, "validate": validate, "paced": on_output is not None}
+        options = {"overrides": overrides, "validate": validate, "paced": on_output is not None, "patient": patient}
         metadata: dict[str, Any] = {"ipysandbox": options}
         if script is not None:
             metadata["script"] = {"name": script.name, "argv": [script.name, *script.arguments], "file": script.file}

@@ -118,6 +118,10 @@ class Instance(ABC):
         pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread."""
 
     @abstractmethod
+    def untouched(self) -> bool:
+        """Whether nothing inside has run since the last ``sweep`` began: what is new since then is somebody else's."""
+
+    @abstractmethod
     def written(self) -> tuple[list[str], int]:
         """Files in writable paths that were written since the start, as the last ``sweep`` met them: some of them,
         relative to the project where they lie in it, and how many there are."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from .values_code import InwardDecoder, InwardEncoder
 from .values_media import ValueDecoder, ValueEncoder
-from .values_plain import MAX_BYTES, MAX_TEXT, WORKS, Buffer, Untransferable
+from .values_plain import MAX_BYTES, MAX_TEXT, MOST_ITEMS, WORKS, Buffer, Untransferable
 
-__all__ = ["MAX_BYTES", "MAX_TEXT", "WORKS", "Buffer", "Untransferable", "decode", "encode"]
+__all__ = ["MAX_BYTES", "MAX_TEXT", "MOST_ITEMS", "WORKS", "Buffer", "Untransferable", "decode", "encode"]
 
 _VERSION = 1
 
@@ -27,7 +27,24 @@ def encode(obj: object, *, limit: int = MAX_BYTES, inward: bool = False) -> tupl
     Raises Untransferable for a type that can't cross, for a container that holds itself, and above ``limit`` bytes.
     """
     encoder = (InwardEncoder if inward else ValueEncoder)(limit)
-    return {"v": _VERSION, "value": encoder.node(obj)}, encoder.buffers
+    node = encoder.node(obj)
+    if not inward and _items(node) > MOST_ITEMS:
+        raise Untransferable(
+            f"the value has more than {MOST_ITEMS:,} items, which is more than can leave a sandbox one by one. "
+            "Make it an array (numpy.array), or a table of fewer columns."
+        )
+    return {"v": _VERSION, "value": node}, encoder.buffers
+
+
+def _items(node: object) -> int:
+    """How many items its JSON will have; those beyond the limit are not counted."""
+    found, level = 0, [node]
+    while level and found <= MOST_ITEMS:
+        item = level.pop()
+        if isinstance(item, (list, dict)):
+            found += max(1, len(item))
+            level += item.values() if isinstance(item, dict) else item
+    return found
 
 
 def decode(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES, inward: bool = False) -> Any:

@@ -19,6 +19,8 @@ Node = Any  # JSON: None, bool, int, float, str, list of nodes, or a dict whose 
 MAX_BYTES = 2**31
 #: Of all texts in a value, which travel as JSON and are read in one go; bytes and arrays don't.
 MAX_TEXT = 64 << 20
+#: What the supervisor reads of a message's items is 200,000; a few belong to the message itself.
+MOST_ITEMS = 190_000
 MAX_DEPTH = 96  # of nested containers; the JSON parsers on the way stop at a few hundred
 WORKS = (
     "None, bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range, datetime, date, time, "

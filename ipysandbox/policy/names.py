@@ -193,6 +193,7 @@ PROTECTED: tuple[str, ...] = (
     ".vscode",
     "*.code-workspace",
     ".idea",
+    ".zed",
     ".devcontainer",
     ".devcontainer.json",
     ".vim",
@@ -251,6 +252,19 @@ PROTECTED: tuple[str, ...] = (
     ".condarc",
     ".Rprofile",
     ".Renviron",
+    # package managers, build tools and publishing tools run or load what these name
+    ".pnp.cjs",
+    ".pnp.loader.mjs",
+    ".pnpmfile.cjs",
+    ".yarn",
+    "bunfig.toml",
+    "uv.toml",
+    "poetry.toml",
+    ".cargo",
+    ".mvn",
+    "ansible.cfg",
+    "_quarto.yml",
+    "*.Rproj",
     # agents do what these say
     ".claude",
     "CLAUDE.md",
@@ -269,6 +283,11 @@ PROTECTED: tuple[str, ...] = (
     "opencode.json",
     ".opencode",
     ".mcp.json",
+    ".kiro",
+    ".roo",
+    ".trae",
+    ".junie",
+    ".amazonq",
 )
 
 #: What makes git take a folder for a repository, whatever the folder's name: HEAD beside one of these

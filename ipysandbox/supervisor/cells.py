@@ -47,6 +47,8 @@ class Cell:
     #: Who ended the whole sandbox meanwhile, in words; empty if nobody did.
     killed_by: str = ""
     reply: Message | None = None
+    #: Whether the time in which a question waits is not the cell's.
+    patient: bool = False
     #: Since when a question of it waits for its reader, and how long those did that are answered (seconds).
     asked: float | None = None
     waited: float = 0.0
@@ -61,7 +63,8 @@ class Cell:
     def wall(self) -> float:
         """Seconds that it took so far, without those that somebody takes to answer it."""
         now = time.monotonic()
-        return now - self.started - self.waited - (now - self.asked if self.asked is not None else 0.0)
+        waits = self.waited + (now - self.asked if self.asked is not None else 0.0)
+        return now - self.started - (waits if self.patient else 0.0)
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,7 @@ class Cells:
         instance = await self._ready_instance()
         limits = effective.policy.limits
         cell = Cell(message, self._count, limits, text=FullText(self._box.name, self._count, limits))
+        cell.patient = options.get("patient") is True
         await self._carry_out(cell, instance)
         await self._finish(cell, instance)
 

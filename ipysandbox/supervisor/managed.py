@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -38,6 +39,8 @@ _INTERRUPT_GRACE = 5.0
 _READY_SECONDS = 60.0
 #: How long closing waits for the reply of a cell that it ended.
 _REPLY_WAIT = 5.0
+#: Sweeps in a row between two cells that found something.
+_MOST_ARMED = 2
 #: Changed files that a reply lists.
 _SHOWN_CHANGES = 200
 
@@ -95,6 +98,9 @@ class Managed:
         self.watch = Watch(self)
         self._outputs = OutputBudget(self)
         self._folders = HeldFolders(effective.write)
+        self._sweeping = asyncio.Lock()
+        #: Between cells: how often in a row traps were found, and when to look again.
+        self._armed, self._next_sweep = 0, 0.0
         self._changes: list[Change] = []
         self._written: tuple[list[str], int] = [], 0
 
@@ -334,13 +340,38 @@ class Managed:
     async def look_at_changes(self, instance: Instance) -> None:
         """Note what differs in the project, and disarm what was left in writable folders."""
         self._changes = instance.changes()
-        removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
-        self._written = instance.written()
+        self._armed = 0
+        await self._sweep(instance)
+
+    async def look_between_cells(self, instance: Instance) -> None:
+        """What goes on between cells may lay a trap then, and lay it again: the second time it is ended."""
+        now = time.monotonic()
+        if self._sweeping.locked() or now < self._next_sweep:
+            return
+        self._next_sweep = math.inf
+        try:
+            if await asyncio.get_running_loop().run_in_executor(None, instance.untouched):
+                return
+            removed = await self._sweep(instance)
+        finally:
+            self._next_sweep = now + 10 * (time.monotonic() - now)  # a tenth of the time at most
+        self._armed = self._armed + 1 if removed else 0
+        if self._armed >= _MOST_ARMED and self.instance is instance and self.lives(instance):
+            self.notices.append(
+                "Such names came again between two cells, while the code went on: its sandbox was ended."
+            )
+            self.condemn(instance)
+
+    async def _sweep(self, instance: Instance) -> list[str]:
+        async with self._sweeping:
+            removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
+            self._written = instance.written()
         if removed:
             removed = [" ".join(clean_characters(text).split()) for text in removed]  # names are hostile text
             shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
             self.notices.append(f"Disarmed in writable folders: {shown}.")
             self.trail.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])
+        return removed
 
     def recent_changes(self) -> tuple[list[Change], int]:
         """Some of those noted last, and how many there are; their paths are hostile text."""

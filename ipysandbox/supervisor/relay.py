@@ -233,6 +233,7 @@ class Relay:
             frames = without_copies(await self._back[channel].recv_multipart(copy=False))
             message = self._unpack(frames, self._most_text()) if channel == "shell" else self._unpack_short(frames)
             if message is None:
+                await self._give_up_values()
                 continue
             internal = self._internal.pop(message.parent_id, None)
             if internal is not None:
@@ -263,6 +264,13 @@ class Relay:
             else:
                 content = await self.clean(message.type, message.content)
             await self.reply(request, content or {"status": "error"}, buffers=message.buffers)
+
+    async def _give_up_values(self) -> None:
+        """An answer could not be read, and may have been the one to somebody who waits for a value."""
+        content = {"status": "error", "ename": "ValueError", "evalue": "the sandbox's answer can't be read"}
+        for _, request in [*self._waiting.values()]:
+            if request.type.startswith("ipysandbox_"):
+                await self.reply(request, content)
 
     async def _outputs(self) -> None:
         while True:

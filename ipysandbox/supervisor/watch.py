@@ -12,6 +12,7 @@ from ipysandbox.audit import events
 from ipysandbox.backends.base import Instance, Usage
 
 from . import limits as limit_rules
+from .background import in_background
 from .cells import Cell
 from .limits import LimitHit
 
@@ -109,6 +110,8 @@ class Watch:
             if instance is not None and instance.alive():
                 try:
                     self._look(instance, self._box.cell)
+                    if self._box.cell is None:
+                        in_background(self._box.look_between_cells(instance))
                 except ProcessLookupError:
                     continue  # it ended between two looks
                 except PermissionError:

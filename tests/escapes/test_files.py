@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from ipysandbox import PolicyError, Sandbox
+from ipysandbox.backends.linux import processes
 
 from .conftest import TRY
 
@@ -306,6 +308,82 @@ import pathlib
 print([path.read_bytes() for path in pathlib.Path("results").rglob("*") if path.is_file()])
 """
     assert "secret" not in make_box().run(read).stdout
+
+
+def _until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize(
+    "how", ["threading.Thread(target=lay, args=(1000,), daemon=True).start()", "os.fork() or lay(1000)"]
+)
+def test_traps_that_are_laid_between_cells_end_the_sandbox(project: Path, box: Sandbox, how: str) -> None:
+    box.run(f"""
+import os, threading, time
+def lay(times):
+    for _ in range(times):
+        time.sleep(0.05)
+        open("results/.envrc", "w").close()
+{how}
+""")
+    _until(lambda: box.status()["state"] == "dead")
+    _until(lambda: not (project / "results" / ".envrc").exists())
+    told = box.run("1").notices
+    assert any("came again between two cells" in notice for notice in told)
+    assert any("envrc" in notice for notice in told)
+
+
+def test_a_trap_that_is_laid_later_is_disarmed_before_the_next_cell(project: Path, box: Sandbox) -> None:
+    box.run("""
+import threading, time
+threading.Timer(0.2, lambda: open("results/.envrc", "w").write("x")).start()
+kept = 1
+""")
+    _until(lambda: any((project / "results").glob("*.untrusted*")))
+    assert not (project / "results" / ".envrc").exists()
+    assert box.run("kept").value == 1
+
+
+def test_what_the_user_puts_into_results_between_cells_is_his(
+    project: Path, outside: Path, make_box: Callable[..., Sandbox]
+) -> None:
+    """As long as the sandbox sleeps nothing that is new can be its own; from the next cell on it is covered."""
+    box = make_box()
+    assert box.run("1").notices == ()
+    _until(lambda: _sleeps(box.status()["pid"]))
+    results = project / "results"
+    (results / "report.ipynb").write_text("{}")
+    (results / ".env").write_text("secret-of-the-user")
+    (results / "data").symlink_to(outside)
+    (results / "repo").mkdir()
+    subprocess.run(["git", "init", "--quiet", str(results / "repo")], check=True)
+    tried = box.run("""
+import os
+open("results/report.ipynb", "a").write("evil")
+print(open("results/.env").read() + open("results/report.ipynb").read())
+try: os.rename("results/report.ipynb", "results/other")
+except OSError as exc: print(exc.strerror)
+""")
+    assert tried.stdout == "\nDevice or resource busy\n"
+    assert tried.notices == ()
+    assert (results / "data").is_symlink()
+    box.run("open('results/conftest.py', 'w').close(); os.unlink('results/data'); os.symlink('/etc', 'results/data')")
+    box.close()
+    left = sorted(path.name for path in results.iterdir())
+    assert left == [".env", "conftest.py.untrusted", "repo", "report.ipynb"]
+    assert (results / "report.ipynb").read_text() == "{}"
+    assert (results / "repo" / ".git" / "HEAD").exists()
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether nothing inside runs, for longer than the supervisor takes to look twice."""
+    first, end = processes.run_times(pid), time.monotonic() + 2
+    while first is not None and processes.run_times(pid) == first:
+        if time.monotonic() > end:
+            return True
+    return False
 
 
 def test_the_users_own_work_in_a_repository_in_results_is_left_alone(

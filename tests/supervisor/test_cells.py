@@ -618,9 +618,11 @@ def test_the_time_that_a_person_takes_to_answer_is_not_the_cells(box: Sandbox) -
             assert box.status()["cell"]["asks"]
         return "Ada"
 
-    result = box.run("print(input('name? '))\nprint(input('again? '))", on_input=think, timeout=1.5)
+    result = box.run("print(input('name? '))\nprint(input('again? '))", on_input=think, timeout=1.5, patient=True)
     assert (result.status, result.stdout.split()) == ("ok", ["Ada", "Ada"])
-    slow = box.run("input('name? ')\nwhile True: pass", on_input=lambda prompt, password: "Ada", timeout=1)
+    slow = box.run(
+        "input('name? ')\nwhile True: pass", on_input=lambda prompt, password: "Ada", timeout=1, patient=True
+    )
     assert (slow.limit.name, slow.limit.value) == ("wall", 1.0)
 
 
@@ -632,6 +634,19 @@ def test_what_programs_print_is_whole_when_their_cell_is_done(box: Sandbox) -> N
         assert (result.stdout.count("y"), result.stdout.count("é"), result.stderr) == (size, 7, "x" * 9)
     letters = "os.write(1, 'é'.encode()[:1]); os.write(1, 'é'.encode()[1:])"
     assert box.run(f"for _ in range(1000): {letters}").stdout == "é" * 1000
+
+
+def test_a_value_of_too_many_items_is_refused_at_once(box: Sandbox) -> None:
+    import numpy
+
+    box.run("import numpy, time\nbig = list(range(300_000))\nfew = big[:150_000]\nbegan = time.monotonic()")
+    with pytest.raises(ValueRefused, match="more than 190,000 items"):
+        box.get("big")
+    assert box.get("few") == list(range(150_000))
+    assert (numpy.array(box.run("numpy.array(big)").value) == range(300_000)).all()
+    with pytest.raises(ValueRefused, match="more than 190,000 items"):
+        _ = box.run("big").value
+    assert box.run("time.monotonic() - began").value < 30
 
 
 @pytest.mark.parametrize(("last", "status"), [("None", 0), ("1 / 0", 1), ("raise SystemExit(3)", 1)])

@@ -85,4 +85,5 @@ class ConfinedInstance(LinuxInstance):
 
     async def hide_new_names(self) -> list[str]:
         """Nothing can be hidden later: what has appeared among files that may be read is told."""
-        return [path for path in await self._names_to_hide() if path not in self._known_hidden]
+        found, _ = await self._names_to_cover()
+        return [path for path in found if path not in self._known_hidden]

@@ -102,6 +102,8 @@ class LinuxInstance(Instance):
         self._exact_at = 0.0
         self._exact_residents: Mapping[int, int] = {}
         self._cards: Meter | None = None
+        #: As the last sweep began.
+        self._run_times: Mapping[int, int] | None = None
         loop = asyncio.get_running_loop()
         report.setblocking(False)
         os.set_blocking(log_fd, False)
@@ -335,41 +337,59 @@ class LinuxInstance(Instance):
             raise PermissionError(f"/proc/{next(iter(self._hidden))}/fd")
 
     async def hide_new_names(self) -> list[str]:
-        found = await self._names_to_hide()
-        now_there = {path: _identity(path) for path in found if path not in self._whiteouts}
+        found, own = await self._names_to_cover()
+        # A link can't be covered, and need not be: it counts as the user's as long as it leads where it led.
+        names = [f"{f.path}/{name}" for f, there in own for name, (kind, *_) in there.items() if kind != stat.S_IFLNK]
+        now_there = {path: _identity(path) for path in (*found, *names) if path not in self._whiteouts}
         new = [path for path, identity in now_there.items() if self._covered.get(path) != identity]
-        if not new or not self.alive():
-            return []
+        failed = await self._cover(new) if new and self.alive() else []
+        self._covered.update({path: now_there[path] for path in new})
+        if own and self.untouched():  # nor has anything inside changed them before they were covered
+            for folder, there in own:
+                folder.adopt({name: there[name] for name in there if f"{folder.path}/{name}" not in failed})
+        return failed
+
+    async def _cover(self, new: list[str]) -> list[str]:
+        """Hide these inside; those for which that failed."""
         loop = asyncio.get_running_loop()
         self._cover_reply = loop.create_future()
         try:
             await loop.sock_sendall(self._report, json.dumps({"cover": new}).encode() + b"\n")
         except (BrokenPipeError, ConnectionResetError):
             return []  # it is ending
-        failed = await asyncio.wait_for(self._cover_reply, _COVER_SECONDS)
-        self._covered.update({path: now_there[path] for path in new})
-        return failed
+        return await asyncio.wait_for(self._cover_reply, _COVER_SECONDS)
 
-    async def _names_to_hide(self) -> list[str]:
-        """What the policy hides, as the host has it now. Looked for before every cell, but for a project so large that
-        looking takes long: there at most a twentieth of the time, and in between nothing is found."""
+    async def _names_to_cover(self) -> tuple[list[str], list[tuple[WritableFolder, dict[str, Any]]]]:
+        """What the policy hides, as the host has it now, and what programs act on that the user has put into writable
+        folders. Looked for before every cell, but for a project so large that looking takes long: there at most a
+        twentieth of the time, and in between nothing is found."""
         now = time.monotonic()
         if now < self._next_look:
-            return []
+            return [], []
         loop = asyncio.get_running_loop()
         try:
-            found = await asyncio.wait_for(loop.run_in_executor(None, self._find_hidden), _LOOK_SECONDS)
+            found = await asyncio.wait_for(loop.run_in_executor(None, self._look_for_names), _LOOK_SECONDS)
         except asyncio.TimeoutError:  # answered when the sandbox started, and no longer does
             raise reach.no_answer(self.plan.project) from None
         cost = time.monotonic() - now
         self._next_look = now + (20 * cost if cost > _QUICK_LOOK else 0.0)
         return found
 
+    def _look_for_names(self) -> tuple[list[str], list[tuple[WritableFolder, dict[str, Any]]]]:
+        found = self._find_hidden()
+        own = [(folder, folder.new_names()) for folder in self._folders] if self.namespaces else []
+        # Asked last: nothing inside can have made what was found before.
+        return found, own if self.untouched() else []
+
     def exact_above(self, resident: int, limit: int) -> None:
         self._exact_above, self._memory_limit = resident, limit
 
     def sweep(self) -> list[str]:
+        self._run_times = processes.run_times(self.pid) if self.alive() else None
         return [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
+
+    def untouched(self) -> bool:
+        return self._run_times is not None and self._run_times == processes.run_times(self.pid)
 
     def written(self) -> tuple[list[str], int]:
         names: list[str] = []

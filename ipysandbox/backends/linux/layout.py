@@ -232,4 +232,4 @@ def find_hidden(
 def _skips(relative: str, places: set[str], top: Path) -> bool:
     """Folders that need no search: the running environment (shown read-only as it is), what isn't shown at all, and
     git's object store."""
-    return os.path.join(top, relative) in places or relative.endswith(".git/objects")
+    return os.path.join(top, relative) in places or f"/{relative}".endswith("/.git/objects")

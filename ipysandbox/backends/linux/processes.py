@@ -71,11 +71,7 @@ class CpuMeter:
 
 def children(pid: int) -> list[int]:
     """Processes that ``pid`` is the parent of, ended ones that nobody has waited for included."""
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [int(child) for task in tasks for child in _read(f"/proc/{pid}/task/{task}/children").split()]
+    return [int(child) for task in _threads(pid) for child in _read(f"/proc/{pid}/task/{task}/children").split()]
 
 
 def _share(pid: int) -> float:
@@ -94,6 +90,30 @@ def tree(root: int) -> list[int]:
         found.append(pid)
         queue += children(pid)
     return found
+
+
+def run_times(root: int) -> Mapping[int, int] | None:
+    """Nanoseconds that each thread below ``root`` has run; None while one runs, or where the kernel doesn't count it.
+
+    As long as this stays the same, nothing in the tree has done anything: the kernel adds a thread's time up when it
+    leaves the processor (schedstat), which a thread that is asleep has done.
+    """
+    times: dict[int, int] = {}
+    for pid in tree(root)[1:]:
+        for thread in _threads(pid):
+            fields, counted = _stat(thread), _read(f"/proc/{thread}/schedstat").split()
+            if (fields and fields[0] == b"R") or (fields and not counted):
+                return None
+            if fields:
+                times[thread] = int(counted[0])
+    return times if any(times.values()) else None
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
@@ -138,11 +158,7 @@ def _stat(pid: int) -> list[bytes]:
 def _living_thread(pid: int) -> int:
     """Of a process whose first thread has ended: one that goes on, and by whose number memory and files are found in
     /proc; 0 where there is none, which is a process that only waits to be collected."""
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return next((int(task) for task in tasks if (_stat(int(task)) or [b"Z"])[0] not in _ENDED), 0)
+    return next((task for task in _threads(pid) if (_stat(task) or [b"Z"])[0] not in _ENDED), 0)
 
 
 def first_child(pid: int) -> int:
@@ -233,11 +249,7 @@ def descriptors(pids: tuple[int, ...], devices: frozenset[int]) -> Descriptors:
 def _ends(pid: int) -> bool:
     """Whether all its threads are past their end: its entries in /proc are root's by then, and what it held open is
     being closed."""
-    try:
-        threads = [_read(f"/proc/{pid}/task/{thread}/stat") for thread in os.listdir(f"/proc/{pid}/task")]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return all(int(text.rpartition(b")")[2].split()[6]) & _EXITING for text in threads if text)
+    return all(int(fields[6]) & _EXITING for fields in map(_stat, _threads(pid)) if fields)
 
 
 def _open_files(pid: int) -> Iterator[os.stat_result]:

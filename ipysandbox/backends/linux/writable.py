@@ -11,7 +11,7 @@ import functools
 import os
 import stat
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
@@ -29,6 +29,8 @@ _FILE_CLOCK = 5
 
 #: A name and what it names: (kind, device, inode), of a symbolic link its target as well.
 _Identity = tuple[int, int, int, str]
+#: Kinds that are covered inside, where they bear a name that programs act on.
+_COVERED = (stat.S_IFREG, stat.S_IFDIR)
 
 
 class WritableFolder:
@@ -51,9 +53,7 @@ class WritableFolder:
         self._here_before = dict(found)
         # What programs act on is covered inside: it keeps its content and its name, wherever its folder is moved.
         self._covered = {
-            (identity, _name(relative))
-            for relative, identity in self._here_before.items()
-            if identity[0] in (stat.S_IFREG, stat.S_IFDIR)
+            (identity, _name(relative)) for relative, identity in self._here_before.items() if identity[0] in _COVERED
         }
         self._base_bytes, self._base_files = self._count()
         self.bytes = self.files = 0
@@ -107,6 +107,23 @@ class WritableFolder:
                 if trap and stat.S_ISDIR(info.st_mode):
                     passed = f"{relative}/"
                 yield info, relative, folder, trap
+
+    def new_names(self) -> dict[str, _Identity]:
+        """What the next ``sweep`` would disarm, but for pipes, sockets, devices and set-id files."""
+        return {
+            relative: _identity(info, relative, folder)
+            for info, relative, folder, trap in self._look()
+            if trap
+            and stat.S_IFMT(info.st_mode) in (*_COVERED, stat.S_IFLNK)
+            and not (stat.S_ISREG(info.st_mode) and info.st_mode & 0o6000)
+            and not self._was_here(info, relative, folder)
+        }
+
+    def adopt(self, names: Mapping[str, _Identity]) -> None:
+        """From now on these count as having been here before: the user has put them here, and what isn't a link is
+        covered inside."""
+        self._here_before |= names
+        self._covered |= {(there, _name(relative)) for relative, there in names.items() if there[0] in _COVERED}
 
     def _was_here(self, info: os.stat_result, relative: str, folder: int) -> bool:
         identity = _identity(info, relative, folder)
