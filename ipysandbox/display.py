@@ -46,7 +46,8 @@ def failure(result: RunResult, name: str) -> SandboxError | None:
         text = result.limit.text if result.limit else evalue
         return _with_place(LimitExceeded(text, hint=kept), result)
     if result.status == "interrupted":
-        return _with_place(SandboxInterrupted("the cell was interrupted", hint=kept), result)
+        how = "the cell was interrupted" + ("" if result.state_kept else ", went on all the same, and was ended")
+        return _with_place(SandboxInterrupted(how, hint=kept), result)
     return _START_ERRORS.get(ename, SandboxDied)(evalue or "the sandbox ended by itself", hint=_lost(name))
 
 
@@ -65,7 +66,7 @@ def _with_place(error: SandboxError, result: RunResult) -> SandboxError:
 
 
 def _lost(name: str) -> str:
-    return f"The variables of '{name}' are lost; the next cell starts a new sandbox."
+    return f"The next cell of '{name}' starts a new sandbox, without the variables of this one."
 
 
 def changes_line(changes: Sequence[Change], total: int) -> str:

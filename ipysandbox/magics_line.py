@@ -57,7 +57,7 @@ def _stop(magics: SandboxMagics, name: str | None) -> None:
     one = held(magics, name)
     one.box.close()
     del magics.held[one.box.name]
-    print(f"The sandbox '{one.box.name}' ended; its next cell has no options but its own.")
+    print(f"The sandbox '{one.box.name}' ended; its next cell starts a new one, with the options that it gives.")
 
 
 def _interrupt(magics: SandboxMagics, name: str | None) -> None:

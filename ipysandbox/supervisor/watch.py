@@ -187,7 +187,8 @@ class Watch:
                 return
             self._told = instance
             self._box.condemn(instance)
-        self._box.notices.append(f"Between cells the sandbox went over its {hit.text}")
+        text = hit.text.replace(": the cell ", ": what went on after the last cell ")
+        self._box.notices.append(f"Between cells the sandbox went over its {text}")
         self._box.trail.after(
             events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed
         )

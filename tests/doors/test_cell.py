@@ -191,7 +191,7 @@ def test_a_sandbox_that_dies_says_so_and_the_next_cell_gets_a_new_one(notebook: 
     notebook.run("%%sandbox mortal\nx = 1").ok()
     ran = notebook.run("%%sandbox mortal\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
     assert ran.ename == "SandboxDied"
-    assert "variables of 'mortal' are lost" in ran.error
+    assert "The next cell of 'mortal' starts a new sandbox, without the variables of this one" in ran.error
     again = notebook.run("%%sandbox mortal\nprint('x' in globals())").ok()
     assert "False" in again.stdout
     assert any("new sandbox" in note for note in again.notes)

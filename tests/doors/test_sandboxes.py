@@ -67,7 +67,7 @@ def test_options_stay_until_others_are_given(notebook: Notebook) -> None:
 
 def test_stop_forgets_the_options(notebook: Notebook) -> None:
     notebook.run("%%sandbox stopped --policy strict --memory 600MiB\n1").ok()
-    assert "no options but its own" in notebook.run("%sandbox stop stopped").ok().stdout
+    assert "with the options that it gives" in notebook.run("%sandbox stop stopped").ok().stdout
     notebook.run("%%sandbox stopped\n1").ok()
     shown = notebook.run("%sandbox policy stopped").ok().stdout
     assert "4GiB" in shown
