@@ -35,7 +35,7 @@ def test_a_shown_policy_reads_back_the_same(name: str) -> None:
     assert rebuilt == original
 
 
-@given(st.integers(64 * 2**20, 2**46), st.floats(0.05, 86400), st.integers(8, 10**6))
+@given(st.integers(256 * 2**20, 2**46), st.floats(0.05, 86400), st.integers(16, 10**6))
 def test_shown_limits_read_back_the_same(memory: int, wall: float, processes: int) -> None:
     policy = Policy().with_value("limits.memory", memory).with_value("limits.wall", wall)
     policy = policy.with_value("limits.processes", processes)
