@@ -141,6 +141,11 @@ class Backend(ABC):
     name: str
 
     @abstractmethod
+    async def recover(self, request: StartRequest, done: list[str]) -> None:
+        """Disarm what the sandboxes of supervisors that were killed left in its writable paths, as ``Instance.sweep``
+        does; called before each ``start``. ``done`` takes the phrases. Raises StartError when not all was possible."""
+
+    @abstractmethod
     async def start(self, request: StartRequest) -> Instance:
         """Start a sandbox that holds every guarantee of the policy, or raise StartError and leave nothing behind."""
 

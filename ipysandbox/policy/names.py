@@ -114,10 +114,11 @@ DEFAULT_HIDE: tuple[str, ...] = (
     "kernel-*.json",
     ".*_history",
     ".lesshst",
-    # ours: what was approved, the audit trail, and what cells printed
+    # ours: what was approved, the audit trail, what cells printed, and what lay in writable folders
     "ipysandbox/trusted.json",
     "ipysandbox/audit",
     "ipysandbox/output",
+    "ipysandbox/left-behind",
 )
 
 # Never written through to the host, not even inside a write path: what another program of the user's would

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ipysandbox.audit import default_path
+from ipysandbox import state
 from ipysandbox.output import amount
 from ipysandbox.policy.model import Limits
 
@@ -30,13 +30,12 @@ _LEFT_FREE, _LOOK_EVERY = 64 << 20, 8 << 20
 _PART = ".part"
 #: Seconds: a file that nobody holds and that is younger may be one that is just being made.
 _YOUNG = 60.0
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def folder() -> Path:
     """Beside the audit trail: ``$XDG_STATE_HOME/ipysandbox/output``."""
-    return default_path().parent.parent / "output"
+    return state.folder("output")
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class FullText:
         return Kept(self.path, self._size, not self._lacks) if done else None
 
     def _begin(self) -> None:
-        self._directory = _open_folder()
+        self._directory = state.open_folder("output")
         _prune(self._directory, coming=1)
         self._look_at_the_disk()
         fd = os.open(self._name + _PART, _NEW, 0o600, dir_fd=self._directory)
@@ -165,23 +164,6 @@ class FullText:
                 file.close()
         if directory >= 0:
             os.close(directory)
-
-
-def _open_folder() -> int:
-    """The folder, made where it is missing, for this user alone. Raises OSError, for a link or another user's too."""
-    place = folder()
-    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.suppress(FileExistsError):
-        place.mkdir(mode=0o700)
-    directory = os.open(place, _FOLDER)
-    try:
-        if os.fstat(directory).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "the folder belongs to somebody else")
-        os.fchmod(directory, 0o700)
-    except BaseException:
-        os.close(directory)
-        raise
-    return directory
 
 
 def _prune(directory: int, *, coming: int = 0) -> None:

@@ -132,8 +132,9 @@ class Managed:
     async def _start(self) -> None:
         request = StartRequest(self.name, self.effective, self._directory, self._page)
         began = time.monotonic()
-        self._folders.hold()
         try:
+            await self._recover(request)
+            self._folders.hold()
             instance = await self._backend.start(request)
             await self._attach(instance)
         except SandboxError as exc:
@@ -157,6 +158,14 @@ class Managed:
         if not instance.alive():
             self._on_exit(instance, None)
 
+    async def _recover(self, request: StartRequest) -> None:
+        """Before the sandbox takes anything in its writable folders for what has always been there."""
+        done: list[str] = []
+        try:
+            await self._backend.recover(request, done)
+        finally:
+            self._tell_disarmed(done, ", left by a sandbox whose supervisor was killed")
+
     async def _attach(self, instance: Instance) -> None:
         """Connect the relay to a new kernel; a kernel that ends meanwhile is not waited for."""
         attach = asyncio.ensure_future(
@@ -175,6 +184,7 @@ class Managed:
         except (asyncio.TimeoutError, asyncio.CancelledError) as exc:
             ended = not instance.alive()
             await instance.kill()
+            await self.look_at_changes(instance)  # a module of the project may have run in it
             if self._closed:
                 raise self._closed_meanwhile() from None
             if isinstance(exc, asyncio.CancelledError) and not ended:
@@ -366,12 +376,15 @@ class Managed:
         async with self._sweeping:
             removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
             self._written = instance.written()
+        self._tell_disarmed(removed)
+        return removed
+
+    def _tell_disarmed(self, removed: list[str], whence: str = "") -> None:
         if removed:
             removed = [" ".join(clean_characters(text).split()) for text in removed]  # names are hostile text
             shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
-            self.notices.append(f"Disarmed in writable folders: {shown}.")
+            self.notices.append(f"Disarmed in writable folders{whence}: {shown}.")
             self.trail.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])
-        return removed
 
     def recent_changes(self) -> tuple[list[Change], int]:
         """Some of those noted last, and how many there are; their paths are hostile text."""

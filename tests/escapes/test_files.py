@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import stat
 import subprocess
 import time
@@ -12,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from ipysandbox import PolicyError, Sandbox
-from ipysandbox.backends.linux import processes
+from ipysandbox import PolicyError, Sandbox, StartError, state
+from ipysandbox.audit import default_path, iter_records
+from ipysandbox.backends.linux import left_behind, processes
+from ipysandbox.supervisor.spawn import Supervisor
 
 from .conftest import TRY
 
@@ -473,3 +477,216 @@ def test_an_empty_results_folder_that_was_made_for_the_sandbox_goes_with_it(proj
         box.run("1")
         assert (project / "results").is_dir()
     assert not (project / "results").exists()
+
+
+# -- a supervisor that was killed
+
+
+def records() -> list[Path]:
+    folder = state.folder("left-behind")
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+def disarm(paths: list[Path]) -> list[str]:
+    done: list[str] = []
+    left_behind.disarm(paths, done)
+    return done
+
+
+@pytest.fixture
+def crash(project: Path, make_box: Callable[..., Sandbox]) -> Callable[[str], Sandbox]:
+    """Kill the supervisor in the middle of a cell that has run ``code`` in results/; the sandbox that had the cell."""
+
+    def kill(code: str) -> Sandbox:
+        def when_it_is_done(kind: str, content: dict[str, Any]) -> None:
+            if "done" in content.get("text", ""):
+                os.kill(Supervisor.current().pid, signal.SIGKILL)
+
+        box = make_box()
+        code = f"import os, time\nos.chdir('results')\n{code}\nprint('done', flush=True)\ntime.sleep(60)"
+        assert box.run(code, on_output=when_it_is_done).status == "died"
+        return box
+
+    for left in records():
+        left.unlink()  # of tests that kill as well
+    return kill
+
+
+LAY = """
+os.symlink('/etc/passwd', 'out'); open('.envrc', 'w').write('evil'); os.makedirs('n/.git'); os.chmod('.', 0o777)
+"""
+
+
+def test_what_a_killed_supervisor_could_not_disarm_is_disarmed_by_the_next(
+    project: Path, crash: Callable[[str], Sandbox]
+) -> None:
+    results = project / "results"
+    (results / "own" / ".git").mkdir(parents=True)
+    (results / "own.ipynb").write_text("the user's")
+    (results / "ext").symlink_to("/etc")
+    box = crash(LAY)
+    assert os.path.lexists(results / "out")
+    assert stat.S_IMODE(results.stat().st_mode) == 0o777
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (*records(), records()[0].parent)] == [0o600, 0o700]
+    first = box.run("1")
+    told = [notice for notice in first.notices if "supervisor was killed" in notice]
+    assert len(told) == 1
+    assert all(f"results/{name} re" in told[0] for name in ("out", ".envrc", "n/.git"))
+    found = {str(path.relative_to(results)) for path in results.rglob("*")}
+    assert found == {"own", "own/.git", "own.ipynb", "ext", "envrc.untrusted.env", "n", "n/git.untrusted"}
+    assert (results / "own.ipynb").read_text() == "the user's"
+    assert stat.S_IMODE(results.stat().st_mode) == 0o755
+    swept = [record for record in iter_records(default_path()) if record["action"] == "files.swept"]
+    assert any("results/.envrc" in text for text in swept[-1]["details"]["removed"])
+    box.close()
+    assert records() == []
+
+
+def test_what_the_user_has_made_since_the_supervisor_was_killed_stays(
+    project: Path, crash: Callable[[str], Sandbox]
+) -> None:
+    results = project / "results"
+    crash(LAY)
+    last = max(results.joinpath(name).lstat().st_ctime_ns for name in ("out", ".envrc", "n/.git"))
+    own = results / "conftest.py"
+    own.write_text("the user's")
+    while own.stat().st_ctime_ns <= last:  # the clock of file systems goes in steps
+        own.touch()
+    # The time of a last change can't be set: as if the sandbox had ended longer ago.
+    (record,) = records()
+    os.utime(record, ns=(0, last - int(left_behind._MARGIN_SECONDS * 1e9)))
+    assert len(disarm([results])) == 3
+    assert {path.name for path in results.iterdir()} == {"envrc.untrusted.env", "n", "conftest.py"}
+
+
+def test_the_record_of_a_supervisor_that_lives_is_left_alone(project: Path, box: Sandbox) -> None:
+    held = records()[-1]
+    trap = project / "results" / ".envrc"
+    trap.write_text("laid in this moment")
+    assert disarm([project / "results"]) == []
+    assert held.exists()
+    assert trap.exists()
+    assert box.run("1").notices != ()
+    assert held.exists()
+    box.close()
+    assert not held.exists()
+
+
+def test_a_record_is_followed_for_folders_above_and_below_and_no_other(
+    project: Path, crash: Callable[[str], Sandbox]
+) -> None:
+    crash(LAY)
+    assert disarm([project / "data", project / "results2"]) == []
+    assert len(disarm([project / "results" / "n"])) == 3
+    assert records() == []
+
+
+def test_after_the_machines_next_start_file_systems_may_have_other_numbers(
+    project: Path, crash: Callable[[str], Sandbox]
+) -> None:
+    (project / "results").mkdir()
+    (project / "results" / "own.ipynb").write_text("the user's")
+    crash(LAY)
+    (record,) = records()
+    fields = json.loads(record.read_text())
+    other = fields["device"] + 1
+    fields["here"] = {name: [kind, other, *rest] for name, (kind, _, *rest) in fields["here"].items()}
+    record.write_text(json.dumps({**fields, "device": other}))
+    assert len(disarm([project / "results"])) == 3
+    assert (project / "results" / "own.ipynb").exists()
+
+
+def test_a_folder_that_is_another_than_it_was_is_told_and_not_touched(
+    project: Path, crash: Callable[[str], Sandbox]
+) -> None:
+    crash(LAY)
+    (project / "results").rename(project / "moved")
+    (project / "results").mkdir()
+    (project / "results" / ".envrc").write_text("the user's")
+    assert "another folder" in disarm([project / "results"])[0]
+    assert (project / "results" / ".envrc").exists()
+    assert records() == []
+
+
+def test_of_more_names_than_a_record_holds_the_older_are_the_users(
+    project: Path, crash: Callable[[str], Sandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "results").mkdir()
+    for number in range(50):
+        (project / "results" / f"{number}.ipynb").write_text("the user's")
+    crash(LAY)
+    (record,) = records()
+    fields = json.loads(record.read_text())
+    fields |= {"here": dict(list(fields["here"].items())[:10]), "whole": False}
+    record.write_text(json.dumps(fields))
+    assert len(disarm([project / "results"])) == 3
+    assert len(list((project / "results").glob("*.ipynb"))) == 50
+
+
+def _changed(**fields: Any) -> Callable[[dict[str, Any]], str]:
+    return lambda record: json.dumps({**record, **fields})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: "",
+        lambda record: json.dumps(record)[:-20],
+        lambda record: "[" * 200_000,
+        lambda record: "[1, 2]",
+        lambda record: json.dumps({name: value for name, value in record.items() if name != "here"}),
+        _changed(path="results"),
+        _changed(path="/a/../etc"),
+        _changed(path=7),
+        _changed(mode=0o1777777),
+        _changed(inode=True),
+        _changed(here=["x"]),
+        _changed(here={"x": [1, 2, 3]}),
+        _changed(here={"x": [1, 2, "3", ""]}),
+        _changed(protected="*"),
+        _changed(hidden=[["*"]]),
+        _changed(processes=[[0, 1]]),
+        _changed(processes=[[1 << 70, 1]]),
+        _changed(processes=7),
+        _changed(whole="yes"),
+    ],
+)
+def test_a_damaged_record_is_told_and_removed(
+    project: Path, box: Sandbox, change: Callable[[dict[str, Any]], str]
+) -> None:
+    whole = json.loads(records()[-1].read_text())
+    bad = records()[-1].with_name("0" * 16 + ".json")
+    bad.write_text(change(whole))
+    (project / "results" / ".envrc").write_text("x")
+    assert "damaged" in disarm([project / "results"])[0]
+    assert not bad.exists()
+    assert (project / "results" / ".envrc").exists()
+
+
+def test_a_sandbox_that_has_not_ended_is_waited_for(
+    project: Path, crash: Callable[[str], Sandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash(LAY)
+    (record,) = records()
+    fields = json.loads(record.read_text())
+    with subprocess.Popen(["sleep", "60"]) as process:
+        fields["processes"] = [[process.pid, left_behind.processes.started(process.pid)]]
+        record.write_text(json.dumps(fields))
+        monkeypatch.setattr(left_behind, "_END_SECONDS", 0.01)
+        with pytest.raises(StartError, match="has not ended"):
+            disarm([project / "results"])
+        assert os.path.lexists(project / "results" / "out")
+        process.kill()
+    assert len(disarm([project / "results"])) == 3
+
+
+def test_where_no_record_can_be_kept_nothing_starts(project: Path, make_box: Callable[..., Sandbox]) -> None:
+    for left in records():
+        left.unlink()
+    state.folder("left-behind").rmdir()
+    state.folder("left-behind").write_text("a file where a folder should be")
+    try:
+        with pytest.raises(StartError, match="left-behind"):
+            make_box()
+    finally:
+        state.folder("left-behind").unlink()

@@ -49,6 +49,7 @@ HIDE = PROFILES["default"].files.hide
         ".bash_history",
         ".python_history",
         ".local/share/ipysandbox/trusted.json",
+        ".local/state/ipysandbox/left-behind/0123456789abcdef.json",
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(path: str) -> None:

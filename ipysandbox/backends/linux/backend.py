@@ -14,16 +14,16 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ipysandbox.backends.base import Backend, Endpoints, Instance, StartRequest
 from ipysandbox.errors import StartError
 from ipysandbox.guest import CHANNELS
-from ipysandbox.policy import Effective, compile_patterns
+from ipysandbox.policy import Effective
 
-from . import choice, confined_plan, fonts, gpu, layout, machine, scratch
+from . import choice, confined_plan, fonts, gpu, layout, left_behind, machine, scratch
 from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
 from .group_keeper import GroupKeeper
@@ -33,6 +33,7 @@ from .plan import Bind, Plan
 from .writable import WritableFolder
 from .zygote_handle import START_SECONDS, Spawned, ZygoteHandle, spawn
 
+_T = TypeVar("_T")
 _INSIDE_ID = 1000
 #: Where the folder of the sockets is full.
 SOCKETS_HINT = "Free some space there, or set XDG_RUNTIME_DIR to another folder of yours."
@@ -58,6 +59,9 @@ class LinuxBackend(Backend):
         if not self.choice.gaps:
             await self._ensure_zygote()
 
+    async def recover(self, request: StartRequest, done: list[str]) -> None:
+        await _in_thread(left_behind.disarm, request.effective.write, done)
+
     async def start(self, request: StartRequest) -> Instance:
         if self.choice.gaps:
             first = self.choice.gaps[0]
@@ -66,8 +70,8 @@ class LinuxBackend(Backend):
         weaker = choice.refused(self.choice, request.effective.policy.require)
         if weaker is not None:
             raise StartError(f"require: {weaker.guarantee}: {weaker.reason}", hint=weaker.remedy)
-        for folder in request.effective.write:
-            _make_folder(folder)
+        for path in request.effective.write:
+            _make_folder(path)
         zygote = await self._ensure_zygote()
         threads = _threads(request.effective)
         confined = self.choice.tier == "confined"
@@ -78,8 +82,8 @@ class LinuxBackend(Backend):
         # After all that may refuse: from here on there is something to leave behind.
         key = new_key()
         listeners, channels = _listen(request.directory)
-        protected = _by_path(request.effective.protected)
-        secret = _by_path(request.effective.hidden)
+        protected = left_behind.by_path(request.effective.protected)
+        secret = left_behind.by_path(request.effective.hidden)
         folders = [WritableFolder(path, protected, secret) for path in request.effective.write]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
@@ -108,6 +112,10 @@ class LinuxBackend(Backend):
             else:
                 instance.guarantees = self._choose().layers
             instance.weaker = self.choice.weaker
+            # Before anything hostile exists; with the end of these two everything inside has ended.
+            pids = (zygote.pid, monitor)
+            for folder in folders:
+                instance.records.append(await _in_thread(left_behind.Record, folder, request.effective, pids))
             await _send_plan(ours, {"tier": self.choice.tier, "plan": plan.to_json(), "program": program})
             theirs.close()
             os.close(log_w)
@@ -120,6 +128,8 @@ class LinuxBackend(Backend):
                 if not instance.pid:
                     zygote.kill(identifier)
                 await instance.kill()
+            with contextlib.suppress(OSError):
+                await _in_thread(instance.sweep)
             raise
         finally:
             theirs.close()
@@ -218,9 +228,8 @@ class LinuxBackend(Backend):
         await self._groups.close()
 
 
-def _by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
-    matcher = compile_patterns(patterns)
-    return lambda relative: matcher.match(relative.rsplit("/", 1)[-1], relative)
+async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
 def _make_folder(folder: Path) -> None:

@@ -27,6 +27,7 @@ from .attempts import Attempts
 from .confined_plan import ConfinedPlan
 from .gpu import Cards, Meter
 from .groups import Group, Used
+from .left_behind import Record
 from .plan import Overlay, Plan
 from .rootfs import ordered
 from .walk import walk
@@ -69,6 +70,8 @@ class LinuxInstance(Instance):
     ) -> None:
         self.plan, self.endpoints, self.guarantees, self.pid = plan, endpoints, guarantees, 0
         self._folders = folders
+        #: What was in them before, for whoever sweeps them if we can't.
+        self.records: list[Record] = []
         #: Where files that no longer have a name count as well.
         self._devices = frozenset(folder.device for folder in folders)
         self._find_hidden = hidden
@@ -271,6 +274,8 @@ class LinuxInstance(Instance):
     def measure(self) -> Usage:
         if not self.alive() or not self.pid:
             raise ProcessLookupError(self.pid)
+        for record in self.records:
+            record.touch()
         sample = processes.sample(self.pid, self._cpu, beside=self._monitor)
         in_memory, scratch_bytes, scratch_files = self._measure_scratch()
         step = max(1 << 20, self.plan.scratch_bytes // 16)
@@ -385,8 +390,13 @@ class LinuxInstance(Instance):
         self._exact_above, self._memory_limit = resident, limit
 
     def sweep(self) -> list[str]:
-        self._run_times = processes.run_times(self.pid) if self.alive() else None
-        return [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
+        alive = self.alive()
+        self._run_times = processes.run_times(self.pid) if alive else None
+        done = [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
+        if not alive:
+            for record in self.records:
+                record.remove()
+        return done
 
     def untouched(self) -> bool:
         return self._run_times is not None and self._run_times == processes.run_times(self.pid)

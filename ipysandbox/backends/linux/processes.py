@@ -155,6 +155,12 @@ def _stat(pid: int) -> list[bytes]:
     return text[text.rindex(b")") + 2 :].split() if text else []
 
 
+def started(pid: int) -> int:
+    """When it began, in ticks since the machine did: with its number, what names it for good; 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else 0
+
+
 def _living_thread(pid: int) -> int:
     """Of a process whose first thread has ended: one that goes on, and by whose number memory and files are found in
     /proc; 0 where there is none, which is a process that only waits to be collected."""

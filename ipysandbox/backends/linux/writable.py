@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
@@ -19,7 +20,7 @@ from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 from .walk import MOST_DEPTH, allow, walk
 
 #: A walk for traps that finds more than this has found one: the rest is told as a number.
-_MOST_TRAPS = 10_000
+MOST_TRAPS = 10_000
 #: Names that are kept of the files that were written; the rest is told as a number.
 _MOST_WRITTEN = 200
 #: CLOCK_REALTIME_COARSE of time.h, which Python doesn't name: file systems take their times from this one, and the
@@ -28,16 +29,33 @@ _FILE_CLOCK = 5
 
 
 #: A name and what it names: (kind, device, inode), of a symbolic link its target as well.
-_Identity = tuple[int, int, int, str]
+Identity = tuple[int, int, int, str]
 #: Kinds that are covered inside, where they bear a name that programs act on.
 _COVERED = (stat.S_IFREG, stat.S_IFDIR)
 
 
+@dataclass(frozen=True)
+class Before:
+    """What a folder was like when an earlier sandbox began: its mode, and what lay there of names programs act on.
+    Only what has last changed (ns) between ``since`` and ``until`` can be that sandbox's."""
+
+    mode: int
+    here: Mapping[str, Identity]
+    since: int
+    until: int
+
+
 class WritableFolder:
     """One writable path of a sandbox. ``protected`` tells, by relative path, the names that programs act on, ``hidden``
-    those that no sandbox may read."""
+    those that no sandbox may read. ``before``: sweep what an earlier sandbox has left; it is not to be measured."""
 
-    def __init__(self, path: Path, protected: Callable[[str], bool], hidden: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        protected: Callable[[str], bool],
+        hidden: Callable[[str], bool],
+        before: Before | None = None,
+    ) -> None:
         self.path = path
         self.device = os.stat(path).st_dev
         self._protected, self._hidden = protected, hidden
@@ -48,19 +66,31 @@ class WritableFolder:
         self.written_total = 0
         self._mode = stat.S_IMODE(os.stat(path).st_mode)
         # By name and inode: an old file can be moved to such a name, and what bore it be moved away with its folder.
-        self._here_before: dict[str, _Identity] = {}
-        found = ((relative, _identity(info, relative, folder)) for info, relative, folder, trap in self._look() if trap)
-        self._here_before = dict(found)
+        self._here_before: Mapping[str, Identity] = {} if before is None else before.here
+        if before is None:
+            found = (
+                (relative, _identity(info, relative, folder)) for info, relative, folder, trap in self._look() if trap
+            )
+            self._here_before = dict(found)
+        else:
+            # What the user may have narrowed since stays so, but for its owner.
+            changed = os.stat(path).st_ctime_ns > before.until
+            self._mode = before.mode & (self._mode | 0o700 if changed else 0o7777)
+        self._earlier = before
         # What programs act on is covered inside: it keeps its content and its name, wherever its folder is moved.
         self._covered = {
             (identity, _name(relative)) for relative, identity in self._here_before.items() if identity[0] in _COVERED
         }
-        self._base_bytes, self._base_files = self._count()
+        self._base_bytes, self._base_files = self._count() if before is None else (0, 0)
         self.bytes = self.files = 0
         #: Whether the last ``measure`` looked at every file.
         self.walked = False
         self._free = self._filesystem()
         self._next = 0.0
+
+    def before(self) -> Before:
+        """What a later sweep of what this sandbox leaves has to know; until when it writes is for others to say."""
+        return Before(self._mode, self._here_before, self._since, 0)
 
     def measure(self, step_bytes: int) -> tuple[int, int]:
         """(bytes, files) grown since the start. ``step_bytes``: how much growth of the file system asks for a walk."""
@@ -108,7 +138,7 @@ class WritableFolder:
                     passed = f"{relative}/"
                 yield info, relative, folder, trap
 
-    def new_names(self) -> dict[str, _Identity]:
+    def new_names(self) -> dict[str, Identity]:
         """What the next ``sweep`` would disarm, but for pipes, sockets, devices and set-id files."""
         return {
             relative: _identity(info, relative, folder)
@@ -119,15 +149,18 @@ class WritableFolder:
             and not self._was_here(info, relative, folder)
         }
 
-    def adopt(self, names: Mapping[str, _Identity]) -> None:
+    def adopt(self, names: Mapping[str, Identity]) -> None:
         """From now on these count as having been here before: the user has put them here, and what isn't a link is
         covered inside."""
-        self._here_before |= names
+        self._here_before = {**self._here_before, **names}
         self._covered |= {(there, _name(relative)) for relative, there in names.items() if there[0] in _COVERED}
 
     def _was_here(self, info: os.stat_result, relative: str, folder: int) -> bool:
         identity = _identity(info, relative, folder)
         return self._here_before.get(relative) == identity or (identity, _name(relative)) in self._covered
+
+    def _in_time(self, info: os.stat_result) -> bool:
+        return self._earlier is None or self._earlier.since <= info.st_ctime_ns <= self._earlier.until
 
     def _trap(self, info: os.stat_result, relative: str, folder: int) -> bool:
         kind = stat.S_IFMT(info.st_mode)
@@ -167,9 +200,9 @@ class WritableFolder:
                 done.append(f"{relative[:60]}… is nested too deep to be looked into")
             if not trap:
                 self._note_written(info, relative)
-            if not trap or self._was_here(info, relative, folder):
+            if not trap or self._was_here(info, relative, folder) or not self._in_time(info):
                 continue
-            if len(done) >= _MOST_TRAPS:
+            if len(done) >= MOST_TRAPS:
                 break
             try:
                 done.append(self._disarm(info, _name(relative), folder, relative))
@@ -227,7 +260,7 @@ def _name(relative: str) -> str:
     return relative.rsplit("/", 1)[-1]
 
 
-def _identity(info: os.stat_result, relative: str, folder: int) -> _Identity:
+def _identity(info: os.stat_result, relative: str, folder: int) -> Identity:
     kind = stat.S_IFMT(info.st_mode)
     target = "/".join(_target(relative, folder) or ()) if kind == stat.S_IFLNK else ""
     return kind, info.st_dev, info.st_ino, target

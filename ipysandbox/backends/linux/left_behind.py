@@ -1,0 +1,257 @@
+"""What lay in a writable folder before a sandbox, on disk for as long as the sandbox may write there.
+
+A supervisor that is killed disarms nothing any more. The next start on that folder does, by its record: without one it
+would take what was left there for what has always been there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ipysandbox import reach, state
+from ipysandbox.errors import StartError
+from ipysandbox.policy import Effective, compile_patterns
+
+from . import processes
+from .writable import MOST_TRAPS, Before, Identity, WritableFolder
+
+_NAME, _ENDING = "left-behind", ".json"
+#: How often the time of a record is set, which says until when its sandbox lived.
+_TOUCH_SECONDS = 5.0
+#: What has last changed later than that after this time is the user's. A record is at most _TOUCH_SECONDS old when its
+#: supervisor is killed, and the sandbox ends within two of it; the rest is for a machine that has far too much to do.
+_MARGIN_SECONDS = 20.0
+#: Of a sandbox whose supervisor was killed: how long its end is waited for.
+_END_SECONDS = 10.0
+#: Until another start has looked at what lies in its folders.
+_TURN_SECONDS = 45.0
+#: Bytes of a record, and of them those for names: at least ten thousand.
+_MOST_BYTES, _MOST_LISTED = 16 << 20, 15 << 20
+#: The walk for traps itself ends after three times as many as these sweeps can find.
+_MOST_SWEEPS = 10
+_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_HINT = "Set XDG_STATE_HOME to a folder of your own on a disk with space, or correct the file named."
+
+
+def by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
+    matcher = compile_patterns(patterns)
+    return lambda relative: matcher.match(relative.rsplit("/", 1)[-1], relative)
+
+
+class Record:
+    """One folder's, for one sandbox; locked for as long as its supervisor lives."""
+
+    def __init__(self, folder: WritableFolder, effective: Effective, pids: Sequence[int]) -> None:
+        """``pids``: with their end all of the sandbox has ended. Raises StartError: as with the audit trail, what could
+        not be undone after a crash is not begun."""
+        self.path = state.folder(_NAME) / (secrets.token_hex(8) + _ENDING)
+        part = self.path.name + ".part"
+        self._next = 0.0
+        with _alone() as directory:
+            self._fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with open(self._fd, "w", encoding="ascii", closefd=False) as file:
+                    json.dump(_fields(folder, effective, pids), file)
+                os.rename(part, self.path.name, src_dir_fd=directory, dst_dir_fd=directory)
+            except BaseException:
+                os.close(self._fd)
+                with contextlib.suppress(OSError):
+                    os.unlink(part, dir_fd=directory)
+                raise
+
+    def touch(self) -> None:
+        """The sandbox lives. Cheap enough to be called whenever that is looked at."""
+        now = time.monotonic()
+        if self._fd >= 0 and now >= self._next:
+            self._next = now + _TOUCH_SECONDS
+            with contextlib.suppress(OSError):  # a full disk: the audit trail, on the same, refuses the next cell
+                os.utime(self._fd)
+
+    def remove(self) -> None:
+        """All has been swept."""
+        if self._fd >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()
+            os.close(self._fd)
+            self._fd = -1
+
+
+def disarm(paths: Sequence[Path], done: list[str]) -> None:
+    """Sweep what sandboxes of killed supervisors left in these folders, and above or below them; ``done`` takes what
+    was done, one phrase each. Slow: call it from a thread. Raises StartError when not all could be looked at."""
+    real = [Path(os.path.realpath(path)) for path in paths]
+    with _alone() as directory:
+        for name in sorted(os.listdir(directory)):
+            done += _take(name, directory, real)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[int]:
+    """The folder of the records. One start at a time: none may take for its own what another is about to disarm."""
+    try:
+        directory = state.open_folder(_NAME)
+        try:
+            _lock(directory)
+            yield directory
+        finally:
+            os.close(directory)
+    except OSError as exc:
+        place = state.folder(_NAME)
+        raise StartError(f"what lies in writable folders can't be recorded in {place}: {exc}", hint=_HINT) from None
+
+
+def _lock(directory: int) -> None:
+    latest = time.monotonic() + _TURN_SECONDS
+    while True:
+        try:
+            return fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > latest:
+                raise OSError(errno.EAGAIN, "another sandbox's start does not end") from None
+        time.sleep(0.01)
+
+
+def _take(name: str, directory: int, paths: Sequence[Path]) -> list[str]:
+    """Follow one record, if it is for these folders and nobody holds it, and remove it."""
+    try:
+        fd = os.open(name, os.O_RDWR | _OPEN, dir_fd=directory)
+    except FileNotFoundError:
+        return []  # its sandbox has just ended in order
+    except OSError:
+        return _broken(name, directory)
+    with open(fd, "rb") as file:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return []
+        done: list[str] = []
+        if name.endswith(_ENDING):  # else its supervisor was killed before the sandbox began
+            try:
+                record = _checked(json.loads(file.read(_MOST_BYTES)))
+            except (ValueError, KeyError, TypeError, RecursionError, OSError):
+                return _broken(name, directory)
+            path = Path(record["path"])
+            if not any(path.is_relative_to(other) or other.is_relative_to(path) for other in paths):
+                return []
+            done = _follow(path, record, os.fstat(fd).st_mtime_ns)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)
+    return done
+
+
+def _broken(name: str, directory: int) -> list[str]:
+    """Of whatever folder it was: no list says any more what was the user's there, so nothing is touched."""
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=directory)
+    return [
+        f"nothing by {name}, which is damaged: look for new links, .git, .envrc and such before you use the folders"
+    ]
+
+
+def _follow(path: Path, record: dict[str, Any], lived: int) -> list[str]:
+    for pid, started in record["processes"]:
+        if not _ended(pid, started):
+            raise StartError(
+                f"a sandbox whose supervisor was killed has not ended, and may write in {path} (process {pid})",
+                hint="Try again in a moment; if it stays so, end that process.",
+            )
+    reach.require([path])
+    try:
+        info = os.lstat(path)
+    except FileNotFoundError:
+        return []
+    if info.st_ino != record["inode"] or os.path.realpath(path) != str(path):
+        return [f"nothing in {path}, which is another folder than it was: look into that one before you use it"]
+    # Of some file systems the number differs after the machine's next start.
+    devices = {record["device"]: info.st_dev}
+    here = {name: (kind, devices.get(device, device), *rest) for name, (kind, device, *rest) in record["here"].items()}
+    # Of what is not listed, an older one is the user's.
+    since = 0 if record["whole"] else record["since"]
+    before = Before(record["mode"], here, since, lived + int(_MARGIN_SECONDS * 1e9))
+    folder = WritableFolder(path, by_path(record["protected"]), by_path(record["hidden"]), before)
+    done: list[str] = []
+    for _ in range(_MOST_SWEEPS):
+        found = folder.sweep()
+        done += [f"{path.name}/{text}" for text in found]
+        if len(found) < MOST_TRAPS:
+            break
+    return done
+
+
+def _ended(pid: int, started: int) -> bool:
+    """Whether a process has ended; it is given some time to."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError as exc:
+        if exc.errno in (errno.ESRCH, errno.EINVAL):  # none, or one that is a thread's number by now
+            return True
+        raise
+    try:
+        poller = select.poll()
+        poller.register(fd, select.POLLIN)
+        return processes.started(pid) != started or bool(poller.poll(_END_SECONDS * 1000))
+    finally:
+        os.close(fd)
+
+
+def _fields(folder: WritableFolder, effective: Effective, pids: Sequence[int]) -> dict[str, Any]:
+    before, info = folder.before(), os.stat(folder.path)
+    here: dict[str, Identity] = {}
+    room = _MOST_LISTED
+    for name, identity in before.here.items():
+        room -= 100 + 12 * (len(name) + len(identity[3]))  # as JSON at most
+        if room < 0:
+            break
+        here[name] = identity
+    return {
+        "path": os.path.realpath(folder.path),
+        "device": info.st_dev,
+        "inode": info.st_ino,
+        "mode": before.mode,
+        "since": before.since,
+        "here": here,
+        "whole": len(here) == len(before.here),
+        # As they were: under a later policy, or version, more names may be protected, which are not listed here.
+        "protected": list(effective.protected),
+        "hidden": list(effective.hidden),
+        "processes": [(pid, processes.started(pid)) for pid in pids],
+    }
+
+
+def _checked(record: Any) -> dict[str, Any]:
+    """The record, if it is what ``_fields`` writes. Raises ValueError, KeyError or TypeError."""
+    numbers = [record[name] for name in ("device", "inode", "mode", "since")]
+    for pid, started in record["processes"]:
+        numbers += [pid, started]
+        if type(pid) is not int or not 0 < pid < 1 << 31:
+            raise ValueError("no process")
+    texts = [record["path"]]
+    for name in ("protected", "hidden"):
+        if type(record[name]) is not list:
+            raise ValueError("no patterns")
+        texts += record[name]
+    if type(record["here"]) is not dict:
+        raise ValueError("no names")
+    for kind, device, inode, target in record["here"].values():
+        numbers += [kind, device, inode]
+        texts.append(target)
+    if any(type(number) is not int or not 0 <= number < 1 << 64 for number in numbers) or record["mode"] > 0o7777:
+        raise ValueError("no number")
+    if any(type(text) is not str for text in texts) or type(record["whole"]) is not bool:
+        raise ValueError("no text")
+    path = record["path"]
+    if not os.path.isabs(path) or os.path.normpath(path) != path or "\0" in path:
+        raise ValueError("no path")
+    checked: dict[str, Any] = record
+    return checked
