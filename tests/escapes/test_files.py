@@ -487,6 +487,11 @@ def records() -> list[Path]:
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
+def record_of(project: Path) -> Path:
+    (found,) = (path for path in records() if json.loads(path.read_text())["path"] == str(project / "results"))
+    return found
+
+
 def disarm(paths: list[Path]) -> list[str]:
     done: list[str] = []
     left_behind.disarm(paths, done)
@@ -560,8 +565,8 @@ def test_what_the_user_has_made_since_the_supervisor_was_killed_stays(
 
 
 def test_the_record_of_a_supervisor_that_lives_is_left_alone(project: Path, box: Sandbox) -> None:
-    held = records()[-1]
-    trap = project / "results" / ".envrc"
+    held = record_of(project)
+    trap = project / "results" / "conftest.py"
     trap.write_text("laid in this moment")
     assert disarm([project / "results"]) == []
     assert held.exists()
@@ -654,8 +659,9 @@ def _changed(**fields: Any) -> Callable[[dict[str, Any]], str]:
 def test_a_damaged_record_is_told_and_removed(
     project: Path, box: Sandbox, change: Callable[[dict[str, Any]], str]
 ) -> None:
-    whole = json.loads(records()[-1].read_text())
-    bad = records()[-1].with_name("0" * 16 + ".json")
+    record = record_of(project)
+    whole = json.loads(record.read_text())
+    bad = record.with_name("0" * 16 + ".json")
     bad.write_text(change(whole))
     (project / "results" / ".envrc").write_text("x")
     assert "damaged" in disarm([project / "results"])[0]
