@@ -1,5 +1,7 @@
 """Replaces the host's secrets in what leaves a sandbox by ``•••NAME•••``, in the forms that they are often printed in.
 
+Forms that change a value as a whole are looked for as they are. Those that escape single signs are too many: there the
+escapes are taken out of the text (``escapes``), near what no escape changes, so that most text costs no more for it.
 Known values are looked for, not formats: nothing else in the output is touched. ``KnownSecrets`` is the supervisor's
 and holds the values, in its memory only; a ``Redactor`` is one sandbox's and remembers where its streams were cut.
 """
@@ -12,8 +14,10 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
+
+from .escapes import LEADS, WIDEST, Escapes, landmarks, needles, regions, whole
 
 #: Of a longer secret, pieces of this length are looked for, which overlap so that no base64 digit between them is left.
 _PIECE, _OVERLAP = 256, 8
@@ -30,18 +34,29 @@ _MOST_SECRETS = 1000
 #: Words of a form that are met without it, in one text.
 _MOST_FAILED = 256
 
+#: Of a secret without escapes and backslashes, fewer bytes are not looked for.
+_LEAST_PLAIN = 6
+#: Bytes in which a text is searched for in the time in which one escape is taken out.
+_ESCAPE_COST = 2500
+
+_Text = TypeVar("_Text", str, bytes)
 Span = tuple[int, int, str]
 #: By eight bytes as a number: the forms that hold them, and where.
 _Anchors = dict[int, list[tuple[bytes, int]]]
 
 
-def forms(secret: str) -> set[str]:
-    """The ways in which ``secret`` is looked for: itself, reversed, base64, hex, URL-encoded, escaped."""
+def forms(secret: str, *, escapes: bool = True) -> set[str]:
+    """The ways in which ``secret`` is looked for: itself, reversed, base64, hex, every byte escaped.
+
+    With ``escapes`` those too in which only some of its signs are escaped.
+    """
     data = secret.encode("utf-8", "surrogatepass")
-    found = {secret, secret[::-1], repr(secret)[1:-1], quote_plus(secret, errors="replace")}
-    found |= {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
-    found |= {html.escape(secret, quote=False), html.escape(secret).replace("&#x27;", "'"), html.escape(secret)}
-    found |= {quote(secret, safe=safe, errors="replace") for safe in ("", "/", "/:@", "~()*!'")}
+    found = {secret, secret[::-1]}
+    if escapes:
+        found |= {repr(secret)[1:-1], quote_plus(secret, errors="replace")}
+        found |= {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+        found |= {html.escape(secret, quote=False), html.escape(secret).replace("&#x27;", "'"), html.escape(secret)}
+        found |= {quote(secret, safe=safe, errors="replace") for safe in ("", "/", "/:@", "~()*!'")}
     for separator in ("", " ", ":", "-"):
         found |= {data.hex(separator).lower(), data.hex(separator).upper()} if separator else {data.hex()}
     found.add(data.hex().upper())
@@ -62,6 +77,92 @@ def _base64(data: bytes) -> Iterator[str]:
 
 
 class _Index:
+    """Finds secrets in their forms, and among escapes of any kind."""
+
+    def __init__(self, secrets: Iterable[tuple[str, str]]) -> None:
+        exact: dict[bytes, str] = {}
+        escaped: dict[bytes, str] = {}
+        known = [(name, secret, needles(secret)) for name, secret in secrets]
+        self._escapes = Escapes(sign for _, secret, found in known if found for sign in secret)
+        self._landmarks: dict[bytes, set[bytes]] | None = {}
+        for name, secret, found in known:
+            # What is nothing but backslashes and escapes itself is known by its forms alone.
+            plain = [needle for needle in map(self._escapes.plain, found) if len(needle) >= _LEAST_PLAIN]
+            for part in (part for needle in plain for part in _pieces(needle)):
+                escaped.setdefault(part, name)
+            if plain:
+                self._mark(secret)
+            # Escaped ones are found by what they are without escapes. Those of controls may be letters ("\\t").
+            escapes = not plain or not secret.isprintable()
+            for form in (form for piece in _pieces(secret) for form in forms(piece, escapes=escapes)):
+                exact.setdefault(form.encode("utf-8", "surrogatepass"), name)
+        self._exact, self._plain = _Finder(exact), _Finder(escaped)
+        self._wide = WIDEST * self._plain.longest
+        self.known = bool(exact)
+        self.longest = max(self._exact.longest, self._wide)
+
+    def _mark(self, secret: str) -> None:
+        marks = landmarks(secret)
+        if marks is None or self._landmarks is None:
+            self._landmarks = None
+            return
+        for run, some in marks.items():
+            self._landmarks.setdefault(run, set()).update(some)
+
+    def find(self, data: bytes) -> list[Span]:
+        """Where ``data`` holds a secret: (begin, end, name), in order, without overlaps."""
+        found = list(self._exact.find(data))
+        if self._plain.names and _has_escapes(data):
+            found += self._find_escaped(data)
+        return _merged(found) if found else found
+
+    def _find_escaped(self, data: bytes) -> Iterator[Span]:
+        for begin, end in self._regions(data):
+            region = data[begin:end]
+            spans = list(self._plain.find(self._escapes.plain(region)))
+            if spans:
+                places = self._escapes.places(region, [span[:2] for span in spans])
+                for (a, b), (_, _, name) in zip(places, spans, strict=True):
+                    yield *whole(data, begin + a, begin + b), name
+
+    def _regions(self, data: bytes) -> Iterable[tuple[int, int]]:
+        """Where to take escapes out: around landmarks if these are sooner found, or else around all escapes."""
+        escapes = sum(map(data.count, LEADS))
+        if self._landmarks is None or len(self._landmarks) * len(data) > _ESCAPE_COST * escapes:
+            return self._escapes.regions(data, self._plain.longest)
+        return regions(sorted(self._marked(data, self._landmarks)), 2 * self._wide, len(data))
+
+    def _marked(self, data: bytes, landmarks: dict[bytes, set[bytes]]) -> Iterator[int]:
+        """Where landmarks are; not all those that lie close together."""
+        for run, marks in landmarks.items():
+            for mark in marks if run in data else ():
+                at = data.find(mark)
+                while at >= 0:
+                    yield at
+                    at = data.find(mark, at + self._wide)
+
+    def unfinished(self, data: bytes) -> tuple[int, str] | None:
+        """Where the telling beginning of a secret starts that ``data`` ends with, and the name."""
+        found = self._exact.unfinished(data)
+        if not self._plain.names:
+            return found
+        tail = data[-self._wide + 1 :]
+        if not _has_escapes(tail):
+            return found
+        plain = self._escapes.plain(tail, cut=True)
+        escaped = self._plain.unfinished(plain)
+        if escaped is None:
+            return found
+        [(begin, _)] = self._escapes.places(tail, [(escaped[0], len(plain))], cut=True)
+        begun = whole(data, len(data) - len(tail) + begin, len(data))[0], escaped[1]
+        return min(found, begun) if found else begun
+
+
+def _has_escapes(data: bytes) -> bool:
+    return any(lead in data for lead in LEADS)
+
+
+class _Finder:
     """Finds many texts at once. Every ``_WORD`` bytes of what is searched are one number, looked up in a set.
 
     No pattern is tried at each position: the cost does not grow with the number of secrets, and hostile output can't
@@ -69,13 +170,9 @@ class _Index:
     ``steps``-th is; shorter ones are searched for one by one.
     """
 
-    def __init__(self, secrets: Iterable[tuple[str, str]]) -> None:
-        #: Each form, as bytes, with the name of its secret.
-        self.names: dict[bytes, str] = {}
-        for name, secret in secrets:
-            for piece in _pieces(secret):
-                for form in forms(piece):
-                    self.names.setdefault(form.encode("utf-8", "surrogatepass"), name)
+    def __init__(self, names: dict[bytes, str]) -> None:
+        #: Each text, a form of a secret, with the name of the secret.
+        self.names = names
         #: Into how many steps each form would fit.
         fits = {data: (len(data) + 1) // _WORD - 1 for data in self.names}
 
@@ -97,12 +194,11 @@ class _Index:
             self._heads.setdefault(data[: _telling(data)], []).append(data)
         self._head_sizes = sorted({len(head) for head in self._heads})
 
-    def find(self, data: bytes) -> list[Span]:
-        """Where ``data`` holds a form: (begin, end, name), in order, without overlaps."""
-        found = list(self._find_long(data))
+    def find(self, data: bytes) -> Iterator[Span]:
+        """Where ``data`` holds a form: (begin, end, name)."""
+        yield from self._find_long(data)
         for form in self._short:
-            found += self._each(data, form)
-        return _merged(found) if found else found
+            yield from self._each(data, form)
 
     def _find_long(self, data: bytes) -> Iterator[Span]:
         words = memoryview(data)[: len(data) // _WORD * _WORD].cast("Q")[:: self._steps]
@@ -140,7 +236,7 @@ class _Index:
 
     def unfinished(self, data: bytes) -> tuple[int, str] | None:
         """Where the telling beginning of a form starts that ``data`` ends with, and the name."""
-        least = self._head_sizes[0]
+        least = self._head_sizes[0] if self._head_sizes else len(data) + 1
         if len(data) < least or data[-least:] not in self._all:  # most text
             return None
         for begin in range(max(0, len(data) - self.longest + 1), len(data) - least + 1):
@@ -151,7 +247,7 @@ class _Index:
         return None
 
 
-def _pieces(secret: str) -> list[str]:
+def _pieces(secret: _Text) -> list[_Text]:
     if len(secret) <= _PIECE:
         return [secret]
     begins = [*range(0, len(secret) - _PIECE, _PIECE - _OVERLAP), len(secret) - _PIECE]
@@ -211,7 +307,7 @@ class Redactor:
     def text(self, text: str) -> str:
         """``text`` without secrets."""
         index = self._secrets.index
-        if not index.names:
+        if not index.known:
             return text
         data = text.encode("utf-8", "surrogatepass")
         spans = index.find(data)
@@ -219,18 +315,18 @@ class Redactor:
 
     def holds(self, text: str) -> str | None:
         """The name of a secret in ``text``, if there is one."""
-        spans = self._secrets.index.find(text.encode("utf-8", "surrogatepass")) if self._secrets.index.names else []
+        spans = self._secrets.index.find(text.encode("utf-8", "surrogatepass")) if self._secrets.index.known else []
         return spans[0][2] if spans else None
 
     def holds_in(self, data: bytes) -> str | None:
         """The same for what is no text."""
-        spans = self._secrets.index.find(data) if self._secrets.index.names else []
+        spans = self._secrets.index.find(data) if self._secrets.index.known else []
         return spans[0][2] if spans else None
 
     def markup(self, text: str) -> str | None:
         """HTML or SVG without secrets; None where one is spread over several elements, or is itself part markup."""
         data = text.encode("utf-8", "surrogatepass")
-        spans = self._secrets.index.find(data) if self._secrets.index.names else []
+        spans = self._secrets.index.find(data) if self._secrets.index.known else []
         if any(_MARKUP.search(data, begin, end) for begin, end, _ in spans):
             return None
         redacted = _replaced(data, spans) if spans else text
@@ -238,7 +334,7 @@ class Redactor:
 
     def value(self, node: Any) -> Any:
         """JSON-like data, redacted in every string, keys too; itself where it holds no secret."""
-        if not self._secrets.index.names:
+        if not self._secrets.index.known:
             return node
         # One look at all of it, since most data holds none and may have many parts.
         if not isinstance(node, str) and not self.holds(json.dumps(node, ensure_ascii=False, default=str)):
@@ -270,7 +366,7 @@ class Redactor:
 
     def _piece(self, name: str, text: str, *, hold: bool) -> str:
         index = self._secrets.index
-        if not index.names or not text:
+        if not index.known or not text:
             return text
         new = text.encode("utf-8", "surrogatepass")
         before = self._ends.get(name, b"")

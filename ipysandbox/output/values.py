@@ -26,7 +26,7 @@ def secret_in(tree: object, buffers: Sequence[Buffer], environ: Mapping[str, str
     from .redact import KnownSecrets
 
     index = KnownSecrets(secret_values(environ)).index
-    if not index.names:
+    if not index.known:
         return None
     text = json.dumps(tree, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return next((name for data in (text, *map(bytes, buffers)) for _, _, name in index.find(data)), None)
