@@ -25,18 +25,30 @@ _EACH_SECONDS = 0.0005
 #: What a pipe holds (bytes); ipykernel takes 1000 at a time.
 _PIPE = 1 << 16
 
+#: Characters that may wait to be sent. The thread that sends may be late, and one message of it all too large to read.
+_MOST_HELD = 1 << 20
+
 _streams: list[PipedOutStream] = []
 
 
 class PipedOutStream(OutStream):
-    """As its base, and can be waited for."""
+    """As its base, but it can be waited for, and waits itself until what was printed is sent."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         #: Held from a read to when what was read is in the stream.
         self._taking = threading.Lock()
+        self._since_sent = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
         _streams.append(self)
+
+    def write(self, string: str) -> int:
+        written = super().write(string)
+        self._since_sent += len(string)
+        if self._since_sent > _MOST_HELD:
+            self._since_sent = 0
+            self.flush()  # type: ignore[no-untyped-call]
+        return written or 0
 
     def _watch_pipe_fd(self) -> None:
         if self._fid is None:

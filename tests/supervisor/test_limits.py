@@ -369,9 +369,12 @@ def test_a_cell_that_comes_while_a_limit_ends_the_sandbox_is_never_lost(make_box
             assert time.monotonic() < deadline
 
 
-def test_output_is_bounded_and_what_came_before_is_shown(make_box: MakeBox) -> None:
+@pytest.mark.parametrize(
+    "before", ["", "import sys; sys.setswitchinterval(5)"], ids=["", "the thread that sends is late"]
+)
+def test_output_is_bounded_and_what_came_before_is_shown(make_box: MakeBox, before: str) -> None:
     box = make_box(overrides={"limits.output": "1MiB"})
-    result = box.run("while True: print('x' * 999)")
+    result = box.run(f"{before}\nwhile True: print('x' * 999)")
     ended_by(result, "output", state_kept=result.state_kept)
     assert 0 < len(result.stdout) <= (1 << 20) + 100
     works_again(box, new=not result.state_kept)
