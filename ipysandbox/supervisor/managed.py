@@ -372,6 +372,11 @@ class Managed:
             )
             self.condemn(instance)
 
+    async def hide_new_names(self, instance: Instance) -> list[str]:
+        """As the instance's. Not while a sweep goes on, which may be about to disarm what would count as the user's."""
+        async with self._sweeping:
+            return await instance.hide_new_names()
+
     async def _sweep(self, instance: Instance) -> list[str]:
         async with self._sweeping:
             removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)

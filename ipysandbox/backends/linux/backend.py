@@ -30,7 +30,7 @@ from .group_keeper import GroupKeeper
 from .groups import Bounds
 from .instance import LinuxInstance, new_key
 from .plan import Bind, Plan
-from .writable import WritableFolder
+from .writable import WritableFolder, by_path
 from .zygote_handle import START_SECONDS, Spawned, ZygoteHandle, spawn
 
 _T = TypeVar("_T")
@@ -82,8 +82,8 @@ class LinuxBackend(Backend):
         # After all that may refuse: from here on there is something to leave behind.
         key = new_key()
         listeners, channels = _listen(request.directory)
-        protected = left_behind.by_path(request.effective.protected)
-        secret = left_behind.by_path(request.effective.hidden)
+        protected = by_path(request.effective.protected)
+        secret = by_path(request.effective.hidden)
         folders = [WritableFolder(path, protected, secret) for path in request.effective.write]
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)

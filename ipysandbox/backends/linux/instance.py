@@ -348,7 +348,7 @@ class LinuxInstance(Instance):
         now_there = {path: _identity(path) for path in (*found, *names) if path not in self._whiteouts}
         new = [path for path, identity in now_there.items() if self._covered.get(path) != identity]
         failed = await self._cover(new) if new and self.alive() else []
-        self._covered.update({path: now_there[path] for path in new})
+        self._covered.update({path: now_there[path] for path in new if path not in failed})
         if own and self.untouched():  # nor has anything inside changed them before they were covered
             for folder, there in own:
                 folder.adopt({name: there[name] for name in there if f"{folder.path}/{name}" not in failed})
@@ -382,7 +382,8 @@ class LinuxInstance(Instance):
 
     def _look_for_names(self) -> tuple[list[str], list[tuple[WritableFolder, dict[str, Any]]]]:
         found = self._find_hidden()
-        own = [(folder, folder.new_names()) for folder in self._folders] if self.namespaces else []
+        mine = self.namespaces and self.untouched()
+        own = [(folder, folder.new_names()) for folder in self._folders] if mine else []
         # Asked last: nothing inside can have made what was found before.
         return found, own if self.untouched() else []
 
@@ -393,6 +394,8 @@ class LinuxInstance(Instance):
         alive = self.alive()
         self._run_times = processes.run_times(self.pid) if alive else None
         done = [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
+        if not all(folder.whole for folder in self._folders):
+            self._run_times = None  # what is still there may be the sandbox's
         if not alive:
             for record in self.records:
                 record.remove()

@@ -14,16 +14,16 @@ import os
 import secrets
 import select
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ipysandbox import reach, state
 from ipysandbox.errors import StartError
-from ipysandbox.policy import Effective, compile_patterns
+from ipysandbox.policy import Effective
 
 from . import processes
-from .writable import MOST_TRAPS, Before, Identity, WritableFolder
+from .writable import MOST_TRAPS, Before, Identity, WritableFolder, by_path
 
 _NAME, _ENDING = "left-behind", ".json"
 #: How often the time of a record is set, which says until when its sandbox lived.
@@ -41,11 +41,6 @@ _MOST_BYTES, _MOST_LISTED = 16 << 20, 15 << 20
 _MOST_SWEEPS = 10
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HINT = "Set XDG_STATE_HOME to a folder of your own on a disk with space, or correct the file named."
-
-
-def by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
-    matcher = compile_patterns(patterns)
-    return lambda relative: matcher.match(relative.rsplit("/", 1)[-1], relative)
 
 
 class Record:

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 #: Most entries looked at in one walk; what lies beyond is counted as over any limit on files.
-_MOST_ENTRIES = 300_000
+MOST_ENTRIES = 300_000
 MOST_DEPTH = 200
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -20,9 +20,10 @@ _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def walk(root: Path | int, *, counting: bool = False) -> Generator[tuple[os.stat_result, str, int], None, None]:
     """Every entry below ``root`` (a path, or a descriptor that is then closed), depth first.
 
-    Yields (lstat, relative path, descriptor of its folder), and stops after ``_MOST_ENTRIES``. Folders deeper than
+    Yields (lstat, relative path, descriptor of its folder), and stops after ``MOST_ENTRIES``. Folders deeper than
     ``MOST_DEPTH`` are not entered; where entries are counted, one counts as that many, so that hiding things in depth
-    runs into the limit on files instead of past it. An entry that was renamed by the consumer is not entered.
+    runs into the limit on files instead of past it. A folder is opened before it is yielded: what lies in one that the
+    consumer renames comes all the same, under the name that it had.
     """
     try:
         levels = [(root if isinstance(root, int) else _open_folder(str(root)), "")]
@@ -46,16 +47,16 @@ def walk(root: Path | int, *, counting: bool = False) -> Generator[tuple[os.stat
             except OSError:
                 continue  # gone meanwhile
             deep = len(levels) >= MOST_DEPTH
-            for _ in range(_MOST_ENTRIES if deep and counting else 1):
-                entries += 1
-                yield info, prefix + row.name, folder
-                if entries >= _MOST_ENTRIES:
-                    return
             if stat.S_ISDIR(info.st_mode) and not deep:
                 with contextlib.suppress(OSError):
                     deeper = _open_folder(row.name, folder)
                     levels.append((deeper, f"{prefix}{row.name}/"))
                     rows.append(os.scandir(deeper))
+            for _ in range(MOST_ENTRIES if deep and counting else 1):
+                entries += 1
+                yield info, prefix + row.name, folder
+                if entries >= MOST_ENTRIES:
+                    return
     finally:
         for iterator in rows:
             iterator.close()

@@ -11,13 +11,14 @@ import functools
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ipysandbox.policy import compile_patterns
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 
-from .walk import MOST_DEPTH, allow, walk
+from .walk import MOST_DEPTH, MOST_ENTRIES, allow, walk
 
 #: A walk for traps that finds more than this has found one: the rest is told as a number.
 MOST_TRAPS = 10_000
@@ -45,6 +46,12 @@ class Before:
     until: int
 
 
+def by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Whether one of the patterns means the entry at a relative path."""
+    matcher = compile_patterns(patterns)
+    return lambda relative: matcher.match(_name(relative), relative)
+
+
 class WritableFolder:
     """One writable path of a sandbox. ``protected`` tells, by relative path, the names that programs act on, ``hidden``
     those that no sandbox may read. ``before``: sweep what an earlier sandbox has left; it is not to be measured."""
@@ -65,6 +72,9 @@ class WritableFolder:
         self.written: list[str] = []
         self.written_total = 0
         self._mode = stat.S_IMODE(os.stat(path).st_mode)
+        #: Whether the last look at what lies here met all of it, and the last ``sweep`` disarmed all that it met.
+        self.whole = True
+        self._told: set[str] = set()
         # By name and inode: an old file can be moved to such a name, and what bore it be moved away with its folder.
         self._here_before: Mapping[str, Identity] = {} if before is None else before.here
         if before is None:
@@ -125,18 +135,25 @@ class WritableFolder:
             total += info.st_blocks * 512
         return total, entries
 
-    def _look(self) -> Generator[tuple[os.stat_result, str, int, bool], None, None]:
+    def _look(self, *, below_new: bool = False) -> Generator[tuple[os.stat_result, str, int, bool], None, None]:
         """Every entry, as ``walk`` yields it, and whether it is a trap. Below a folder that programs act on nothing is
-        looked at: it is covered or disarmed as a whole, and a repository changes whenever its owner works in it."""
-        passed = "/"
+        looked at: it is covered as a whole, and a repository changes whenever its owner works in it. ``below_new``: but
+        for one that was not here before."""
+        passed, met = "/", 0
+        self.whole = True
         with contextlib.closing(walk(self.path)) as entries:
             for info, relative, folder in entries:
+                met += 1
                 if relative.startswith(passed):
                     continue
                 trap = self._trap(info, relative, folder)
-                if trap and stat.S_ISDIR(info.st_mode):
-                    passed = f"{relative}/"
+                if stat.S_ISDIR(info.st_mode):
+                    if trap and not (below_new and not self._was_here(info, relative, folder)):
+                        passed = f"{relative}/"
+                    elif relative.count("/") >= MOST_DEPTH - 1:
+                        self.whole = False
                 yield info, relative, folder, trap
+        self.whole = self.whole and met < MOST_ENTRIES
 
     def new_names(self) -> dict[str, Identity]:
         """What the next ``sweep`` would disarm, but for pipes, sockets, devices and set-id files."""
@@ -189,29 +206,39 @@ class WritableFolder:
     def sweep(self) -> list[str]:
         """Disarm what was left and should not have been; what was there before stays as it is.
 
-        A name that programs act on is renamed, since that is one step whatever lies below it; a pipe, socket or device
-        is removed; set-id bits are cleared. Returns what was done, one phrase each.
+        A name that programs act on is renamed, and what lies below it looked at too; a pipe, socket or device is
+        removed; set-id bits are cleared. Returns what was done, one phrase each.
         """
         done: list[str] = []
         self.written, self.written_total = [], 0
-        entries = self._look()
+        entries = self._look(below_new=True)
         for info, relative, folder, trap in entries:
             if stat.S_ISDIR(info.st_mode) and relative.count("/") >= MOST_DEPTH - 1:
-                done.append(f"{relative[:60]}… is nested too deep to be looked into")
+                self._tell_once(done, f"{relative[:60]}… is nested too deep to be looked into")
             if not trap:
                 self._note_written(info, relative)
             if not trap or self._was_here(info, relative, folder) or not self._in_time(info):
                 continue
             if len(done) >= MOST_TRAPS:
+                self.whole = False
                 break
             try:
                 done.append(self._disarm(info, _name(relative), folder, relative))
             except OSError as exc:
-                done.append(f"{relative} could not be disarmed ({exc.strerror}): look at it before you use this folder")
+                self.whole = False
+                text = f"{relative} could not be disarmed ({exc.strerror}): look at it before you use this folder"
+                self._tell_once(done, text)
         entries.close()
-        if stat.S_IMODE(os.stat(self.path).st_mode) != self._mode:
-            os.chmod(self.path, self._mode)
+        with contextlib.suppress(FileNotFoundError):  # its owner has removed the folder
+            if stat.S_IMODE(os.stat(self.path).st_mode) != self._mode:
+                os.chmod(self.path, self._mode)
         return done
+
+    def _tell_once(self, done: list[str], text: str) -> None:
+        """What every sweep meets again, and can't change."""
+        if text not in self._told:
+            self._told.add(text)
+            done.append(text)
 
     def _note_written(self, info: os.stat_result, relative: str) -> None:
         if not stat.S_ISREG(info.st_mode) or info.st_ctime_ns < self._since:
