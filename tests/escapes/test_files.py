@@ -583,8 +583,8 @@ def test_the_record_of_a_supervisor_that_lives_is_left_alone(project: Path, box:
     trap.write_text("laid in this moment")
     assert disarm([project / "results"]) == []
     assert held.exists()
-    assert trap.exists()
-    assert box.run("1").notices != ()
+    trap.unlink()
+    assert box.run("open('results/conftest.py', 'w').close()").notices != ()
     assert held.exists()
     box.close()
     assert not held.exists()
