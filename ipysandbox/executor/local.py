@@ -9,7 +9,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,34 +48,35 @@ class Runner(Protocol):
 class TaskFuture(Future[Any]):
     """One that can be cancelled at any time before it is done: what runs is killed.
 
-    So that ``cancel`` of the base works, it is pending until it is done; ``running`` tells whether it has begun.
+    So that ``cancel`` of the base works, it is pending until it is done; ``running`` asks whether it has begun.
     """
 
-    def __init__(self, kill: Callable[[], None]) -> None:
+    def __init__(self, kill: Callable[[], object], began: Callable[[], bool]) -> None:
         super().__init__()
-        self._kill, self._began = kill, False
-
-    def begin(self) -> None:
-        self._began = True
+        self._kill, self._has_begun = kill, began
+        self._cancelling = threading.Lock()
 
     def running(self) -> bool:
-        return self._began and not self.done()
+        return not self.done() and self._has_begun()
 
     def cancel(self) -> bool:
-        before = self.cancelled()
-        if not super().cancel():
-            return False
+        with self._cancelling:
+            before = self.cancelled()
+            if not super().cancel():
+                return False
+            if not before:
+                self.set_running_or_notify_cancel()  # who waits for it hears of it
         if not before:
-            self.set_running_or_notify_cancel()  # who waits for it hears of it
             self._kill()
         return True
 
 
 @dataclass
 class _Task:
-    future: TaskFuture
+    future: Future[Outcome] = field(init=False)
     #: Options and call, until they are sent.
     data: list[bytes]
+    began: bool = False
     pieces: list[bytes] = field(default_factory=list)
 
 
@@ -133,13 +134,17 @@ class TaskRunner:
         answer = json.loads(data)
         if kind != wire.OPENED:
             raise from_json(answer)
-        self.guarantees = {name: tuple(layers) for name, layers in answer["guarantees"].items()}
+        self.guarantees: Mapping[str, tuple[str, ...]] = {
+            name: tuple(layers) for name, layers in answer["guarantees"].items()
+        }
         self.weaker: Mapping[str, str] = answer["weaker"]
         self.notices: tuple[str, ...] = tuple(answer["notices"])
 
     def submit(self, call: bytes, limits: Mapping[str, float] | None = None) -> Future[Outcome]:
         if os.getpid() != self._pid:
-            raise SandboxClosed("this process was forked from the one that the executor belongs to; make one of its own")
+            raise SandboxClosed(
+                "this process was forked from the one that the executor belongs to; make one of its own"
+            )
         if len(call) > wire.MOST_CALL:
             raise ValueRefused(f"the call has {len(call) >> 20} MiB; at most {wire.MOST_CALL >> 20} can cross at once")
         options = json.dumps(dict(limits or {})).encode()
@@ -149,11 +154,12 @@ class TaskRunner:
                 raise self._closed
             self._numbers += 1
             number = self._numbers
-            future = TaskFuture(lambda: self._cancel(number))
-            self._tasks[number] = _Task(future, [wire.OPTIONS.pack(len(options)) + options, call])
+            task = _Task([wire.OPTIONS.pack(len(options)) + options, call])
+            task.future = TaskFuture(lambda: self._cancel(number), lambda: task.began)
+            self._tasks[number] = task
             self._waiting.append(number)
         self._send_waiting()
-        return future
+        return task.future
 
     def _send_waiting(self) -> None:
         """Send what waits, as far as the supervisor is to have it."""
@@ -219,7 +225,7 @@ class TaskRunner:
         if task is None:
             return
         if kind == wire.STARTED:
-            task.future.begin()
+            task.began = True
         elif kind == wire.PIECE and not task.future.done():
             task.pieces.append(data)
         elif kind == wire.DONE:
@@ -248,7 +254,7 @@ class TaskRunner:
 
 
 def _resolve(future: Future[Outcome], outcome: Outcome) -> None:
-    with contextlib.suppress(Exception):  # cancelled at this very moment
+    with contextlib.suppress(InvalidStateError):  # cancelled at this very moment
         future.set_result(outcome)
 
 

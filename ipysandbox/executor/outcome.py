@@ -32,10 +32,10 @@ class Raised:
 @dataclass(frozen=True)
 class Outcome:
     """``status``: ``ok``, ``error`` (the code raised), ``limit``, ``refused`` (its value can't cross), ``died``,
-    ``cancelled``, or ``failed`` (no sandbox could be had for it; ``failure`` says why).
+    ``cancelled``, or ``failed`` (it did not run; ``text`` says why).
 
-    ``value`` is the JSON of the tree that ``output.values.receive`` takes, ``buffers`` what it points into: hostile, and
-    undecoded. ``usage`` holds ``wall`` and ``cpu`` in seconds, ``memory_peak`` in bytes (0: too short to be measured).
+    ``value`` is the JSON of the tree that ``output.values.receive`` takes, ``buffers`` what it points into: hostile,
+    and undecoded. ``usage`` holds ``wall`` and ``cpu`` in seconds, ``memory_peak`` in bytes (0: too short to be seen).
     """
 
     status: str
