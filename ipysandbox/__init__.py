@@ -1,7 +1,7 @@
 """Sandboxed cells for Jupyter and IPython: ``%load_ext ipysandbox``, then ``%%sandbox`` on top of a cell.
 
-Public names: ``Sandbox``, ``RunResult``, ``RunError``, ``Policy``, ``Change``, ``LimitHit`` and the errors of
-``ipysandbox.errors``. They load when first used: importing this package alone costs next to nothing.
+Public names: ``Sandbox``, ``SandboxExecutor``, ``RunResult``, ``RunError``, ``Policy``, ``Change``, ``LimitHit`` and
+the errors of ``ipysandbox.errors``. They load when first used: importing this package alone costs next to nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .errors import SandboxError as SandboxError
     from .errors import SandboxInterrupted as SandboxInterrupted
     from .errors import StartError as StartError
+    from .errors import TaskError as TaskError
     from .errors import ValueRefused as ValueRefused
+    from .executor import SandboxExecutor as SandboxExecutor
     from .policy import Policy as Policy
     from .sandbox import RunError as RunError
     from .sandbox import RunResult as RunResult
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Sandbox": "sandbox",
+    "SandboxExecutor": "executor",
     "RunResult": "sandbox",
     "RunError": "sandbox",
     "Policy": "policy",
@@ -45,6 +48,7 @@ _HOMES = {
             "SandboxError",
             "SandboxInterrupted",
             "StartError",
+            "TaskError",
             "ValueRefused",
         ),
         "errors",

@@ -14,7 +14,7 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from .group_keeper import GroupKeeper
 from .groups import Bounds
 from .instance import LinuxInstance, new_key
 from .plan import Bind, Plan
+from .task_room import TaskRoom, Tools
 from .writable import WritableFolder, by_path
 from .zygote_handle import START_SECONDS, Spawned, ZygoteHandle, spawn
 
@@ -63,15 +64,7 @@ class LinuxBackend(Backend):
         await _in_thread(left_behind.disarm, request.effective.write, done)
 
     async def start(self, request: StartRequest) -> Instance:
-        if self.choice.gaps:
-            first = self.choice.gaps[0]
-            names = ", ".join(gap.guarantee for gap in self.choice.gaps)
-            raise StartError(f"{names} can't be held on this machine: {first.reason}", hint=first.remedy)
-        weaker = choice.refused(self.choice, request.effective.policy.require)
-        if weaker is not None:
-            raise StartError(f"require: {weaker.guarantee}: {weaker.reason}", hint=weaker.remedy)
-        for path in request.effective.write:
-            _make_folder(path)
+        self._make_ready(request.effective)
         zygote = await self._ensure_zygote()
         threads = _threads(request.effective)
         confined = self.choice.tier == "confined"
@@ -139,6 +132,32 @@ class LinuxBackend(Backend):
                 sock.close()
         return instance
 
+    def _make_ready(self, effective: Effective) -> None:
+        """Raises StartError unless every guarantee can be held here, as fully as the policy requires."""
+        if self.choice.gaps:
+            first = self.choice.gaps[0]
+            names = ", ".join(gap.guarantee for gap in self.choice.gaps)
+            raise StartError(f"{names} can't be held on this machine: {first.reason}", hint=first.remedy)
+        weaker = choice.refused(self.choice, effective.policy.require)
+        if weaker is not None:
+            raise StartError(f"require: {weaker.guarantee}: {weaker.reason}", hint=weaker.remedy)
+        for path in effective.write:
+            _make_folder(path)
+
+    def task_room(self, request: StartRequest, workers: int, preload: Sequence[str]) -> TaskRoom:
+        """Where the tasks of an executor run, each in a sandbox of its own; ``TaskRoom.open`` starts it."""
+        tools = Tools(
+            runtime_dir=self._runtime_dir,
+            groups=self._groups,
+            choice=lambda: self.choice,
+            choose=self._choose,
+            make_ready=self._make_ready,
+            zygote=self._ensure_zygote,
+            plan=self._plan,
+            confined_plan=self._confined_plan,
+        )
+        return TaskRoom(tools, request, workers, preload)
+
     async def _ensure_zygote(self) -> ZygoteHandle:
         async with self._lock:
             if self._zygote is None or not self._zygote.alive():
@@ -196,10 +215,11 @@ class LinuxBackend(Backend):
             raise gpu.needs_namespaces()
         return await gpu.find(wanted.devices, wanted.memory_fraction)
 
-    def _confined_plan(self, request: StartRequest) -> ConfinedPlan:
+    def _confined_plan(self, request: StartRequest, own: Path | None = None) -> ConfinedPlan:
+        """``own``: the sandbox's folder, where it has one already."""
         effective = request.effective
         limits = effective.policy.limits
-        folder = scratch.make(self._runtime_dir, request.directory.name, fonts.cached())
+        folder = own or scratch.make(self._runtime_dir, request.directory.name, fonts.cached())
         rules, hidden = confined_plan.rules(effective, folder, tuple(fonts.cached()))
         home, temporary = f"{folder}/home", f"{folder}/tmp"
         return ConfinedPlan(

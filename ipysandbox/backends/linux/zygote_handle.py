@@ -18,7 +18,7 @@ from ipysandbox.errors import StartError
 #: A cold start on a busy machine or a network file system; it takes half a second otherwise.
 START_SECONDS = 60.0
 #: Loaded in the zygote for children to share, where installed: most research cells import them first.
-_PRELOAD = ("numpy", "numpy.random", "pandas")
+PRELOAD = ("numpy", "numpy.random", "pandas")
 #: One thread each while it is forked from: a pool of threads does not survive a fork. Children set their own number.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -39,7 +39,7 @@ def spawn(runtime_dir: Path, host: int) -> Spawned:
     seen = os.pidfd_open(host)  # not by its number: sandboxes can read the command line
     code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), int(argv[1]), *argv[2:])"
     process = subprocess.Popen(
-        bootstrap.command(code, [str(theirs.fileno()), str(seen), str(runtime_dir), *_PRELOAD]),
+        bootstrap.command(code, [str(theirs.fileno()), str(seen), str(runtime_dir), *PRELOAD]),
         env={
             "LANG": "C.UTF-8",
             "PATH": "/usr/bin:/bin",
