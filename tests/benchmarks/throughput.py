@@ -21,7 +21,7 @@ _COUNT, _SUM = 1000, 499_500
 _WORKERS = 2
 #: Tasks of one sample: by command, by an executor, and of a run that looks how the cost grows.
 _FEW, _MANY, _GROWING = 10, 200, (100, 1_000, 10_000)
-_QUICK_GROWING = (100, 1_000)
+_QUICK_GROWING = (100, 500)
 
 
 def small(count: int) -> int:
