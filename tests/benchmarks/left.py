@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ipysandbox.supervisor import runtime
 
-
 _GROUPS = Path("/sys/fs/cgroup")
 
 

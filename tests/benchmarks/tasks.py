@@ -2,8 +2,8 @@
 
 ``python tests/benchmarks/tasks.py --tasks 10000``: some tasks crash, raise, go over a limit, hang with every signal
 ignored, return what can't cross, or megabytes. At the end nothing may be left: no process, mount, control group,
-socket, folder or descriptor, and this process and the supervisor must not have grown with the number of tasks. Exits with 1
-where one of these does not hold.
+socket, folder or descriptor, and neither this process nor the supervisor may have grown with the number of tasks.
+Exits with 1 where one of these does not hold.
 """
 
 from __future__ import annotations
