@@ -38,6 +38,8 @@ from .trail import Trail
 #: While tasks run without a break, their folders are looked at that often; and for at most a tenth of the time.
 _SWEEP_SECONDS = 60.0
 _MOST_WORKERS = 1024
+#: From the end of a task's socket to that of its sandbox, unless the code has only closed it.
+_LAST_SECONDS = 1.0
 
 
 class Host(Protocol):
@@ -205,6 +207,9 @@ class TaskLane:
         self._watch.begin(run)
         await self._send(wire.STARTED, run.number, b"")
         reply = await run.talk(sock, self._host.secrets, self._send)
+        if reply is None:  # its program has ended, most likely, and then the rest does by itself, saying how
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(run.instance.ended.wait(), _LAST_SECONDS)
         await self._kill(run)
         cpu = await worker.ended(run.number)
         outcome = run.verdict(reply)

@@ -117,7 +117,7 @@ def monitor(
         stage = "process namespace"
         alive_r, alive_w = os.pipe()
         mine, inits = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        init_pid = os.fork()  # the first child of a process that unshared pids is pid 1 of the new namespace
+        init_pid = libc.fork()  # the first child of a process that unshared pids is pid 1 of the new namespace
         if init_pid == 0:
             os.close(alive_w)
             os.close(proc)

@@ -126,7 +126,7 @@ class _Nursery:
             self._mapper = _Mapper(self._request["plan"])
         if self._mapper is not None:
             self._mapper.open()
-        pid = os.fork()
+        pid = libc.fork()
         if pid == 0:
             self._monitor(fds)
         for fd in fds:
