@@ -54,7 +54,7 @@ _HOMES = {
         "errors",
     ),
 }
-__all__ = sorted(_HOMES)
+__all__ = sorted([*_HOMES, "register_joblib"])
 
 
 def __getattr__(name: str) -> Any:
@@ -65,6 +65,16 @@ def __getattr__(name: str) -> Any:
     # What this package is made of must not come from a notebook's folder, which may be a stranger's.
     with trusted_imports():
         return getattr(importlib.import_module(f"ipysandbox.{_HOMES[name]}"), name)
+
+
+def register_joblib() -> None:
+    """Make joblib's backend "ipysandbox" known: ``joblib.parallel_config("ipysandbox")`` runs jobs in sandboxes."""
+    from .bootstrap import trusted_imports
+
+    with trusted_imports():
+        from .executor.joblib import register
+
+        register()
 
 
 def load_ipython_extension(ipython: Any) -> None:

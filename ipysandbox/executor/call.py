@@ -16,6 +16,12 @@ _SIZE = struct.Struct("!I")
 _MOST_FUNCTION = 1 << 31
 
 
+def parts(call: bytes) -> tuple[bytes, bytes]:
+    """The pickles of a packed call: its function, its arguments."""
+    at = _SIZE.size + _SIZE.unpack_from(call)[0]
+    return call[_SIZE.size : at], call[at:]
+
+
 class Packer:
     """One executor's: it looks for secrets as they are in the environment now."""
 

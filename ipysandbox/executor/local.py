@@ -81,7 +81,10 @@ class _Task:
 
 
 class TaskRunner:
-    """See ``Runner``. Raises PolicyError or StartError when no sandbox can be had under the policy: nothing was run."""
+    """See ``Runner``. Raises PolicyError or StartError when no sandbox can be had under the policy: nothing was run.
+
+    ``preload``: installed modules to load once; ``suggested``: those where that does no harm.
+    """
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class TaskRunner:
         overrides: Mapping[str, object] | None = None,
         workers: int | None = None,
         preload: tuple[str, ...] = (),
+        suggested: tuple[str, ...] = (),
         on_notice: Callable[[str], None] = lambda _text: None,
     ) -> None:
         check_given(policy, overrides or {})
@@ -113,6 +117,7 @@ class TaskRunner:
             "overrides": dict(overrides or {}),
             "workers": self.workers,
             "preload": list(preload),
+            "suggested": list(suggested),
         }
         try:
             self._supervisor.tell_secrets()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import sys
 import threading
 import time
@@ -20,8 +21,9 @@ from ipysandbox.bootstrap import trusted_imports
 from ipysandbox.errors import SandboxClosed, SandboxError
 from ipysandbox.policy import Policy, check_given
 
-from .call import Packer
+from .call import Packer, parts
 from .local import Runner, TaskFuture, TaskRunner
+from .modules import named_in
 from .outcome import Outcome
 from .printed import Printed
 from .progress import bar, total_of
@@ -45,7 +47,8 @@ class SandboxExecutor(Executor):
 
     ``policy``, ``project``, ``overrides``: as of ``Sandbox``; every limit is each task's own. ``timeout`` is
     ``limits.wall``, in seconds or as ``"30s"``; ``limits`` are others by name, as ``{"memory": "512MiB"}``.
-    ``preload``: names of installed modules to load once, before the sandboxes are made, instead of in each task.
+    ``preload``: names of installed modules to load once, before the sandboxes are made, instead of in each task; those
+    that the first call names are loaded so in any case.
     ``cancel()`` of a future whose task runs kills it. ``submit`` waits while 4096 calls, or 256 MiB of them, wait to be
     run, and ``map`` takes from its iterables only what is soon run: a million tasks need no memory for a million.
 
@@ -75,12 +78,13 @@ class SandboxExecutor(Executor):
             wanted["limits.wall"] = timeout if isinstance(timeout, str) else f"{timeout:g}s"
         check_given(policy, wanted)
         self._packer = Packer(allow_secrets=allow_secrets)
+        self._workers = max_workers or (runner.workers if runner else len(os.sched_getaffinity(0)))
         self._open = functools.partial(
             TaskRunner,
             policy=policy,
             project=project,
             overrides=wanted,
-            workers=max_workers,
+            workers=self._workers,
             preload=tuple(preload),
             on_notice=_show_notice,
         )
@@ -94,22 +98,19 @@ class SandboxExecutor(Executor):
         #: Threads that a callback of ours runs in: one that waited there would wait for itself.
         self._inside = threading.local()
 
-    def __enter__(self) -> SandboxExecutor:
-        self._running()
-        return self
-
     @property
     def guarantees(self) -> Mapping[str, tuple[str, ...]]:
         """Names of the layers that hold each guarantee of the policy."""
         return self._running().guarantees
 
-    def _running(self) -> Runner:
+    def _running(self, first: bytes = b"") -> Runner:
+        """``first``: the call that it is started for."""
         with self._lock:
             if self._shut:
                 raise SandboxClosed("the executor is shut down", hint="Make a new one.")
             if self._runner is None:
                 with trusted_imports():
-                    self._runner = self._open()
+                    self._runner = self._open(suggested=named_in(*parts(first)) if first else ())
             return self._runner
 
     # -- calls
@@ -120,7 +121,7 @@ class SandboxExecutor(Executor):
         return self._submit(self._packer.call(self._packer.function(fn), args, kwargs))
 
     def _submit(self, call: bytes) -> Future[Any]:
-        runner = self._running()
+        runner = self._running(call)
         self._wait_for_room(len(call))
         try:
             running = runner.submit(call)
@@ -192,7 +193,7 @@ class SandboxExecutor(Executor):
         """
         until = None if timeout is None else time.monotonic() + timeout
         function = self._packer.function(fn)
-        ahead = buffersize or max(_LEAST_AHEAD, _AHEAD * self._running().workers)
+        ahead = buffersize or max(_LEAST_AHEAD, _AHEAD * self._workers)
         total = total_of(iterables) if progress else None
         calls = (self._packer.call(function, args, {}) for args in zip(*iterables, strict=False))
         waiting = deque(self._submit(call) for call in itertools.islice(calls, ahead))

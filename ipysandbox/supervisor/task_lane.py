@@ -68,10 +68,11 @@ class TaskLane:
         self._trail = Trail(host.audit, name, None, self._notices, self._redactor)
         self._attempts = Attempts(self._trail)
         workers = max(1, min(_MOST_WORKERS, int(options["workers"])))
-        preload = [str(module) for module in options.get("preload", ())]
-        self._room: TaskRoom = host.backend.task_room(StartRequest(name, effective, directory), workers, preload)
+        asked, suggested = ([str(module) for module in options.get(key, ())] for key in ("preload", "suggested"))
+        request = StartRequest(name, effective, directory)
+        self._room: TaskRoom = host.backend.task_room(request, workers, asked, suggested)
         self._folders = HeldFolders(effective.write)
-        self._queue: asyncio.Queue[TaskRun] = asyncio.Queue()
+        self._queue: asyncio.Queue[TaskRun | None] = asyncio.Queue()
         self._waiting: dict[int, TaskRun] = {}
         self._running: dict[int, TaskRun] = {}
         self._watch: TaskWatch | None = None
@@ -110,6 +111,8 @@ class TaskLane:
         )
         self._watch = TaskWatch(self._room, self._running, self._end, self._fail)
         self._workers = [asyncio.ensure_future(self._work(worker)) for worker in self._room.workers]
+        for task in self._workers:
+            task.add_done_callback(self._worker_ended)
         notices, self._notices[:] = [*self.effective.notices, *self._notices], []
         return {
             "name": self.name,
@@ -127,12 +130,11 @@ class TaskLane:
     async def _close(self) -> None:
         for run in [*self._waiting.values(), *self._running.values()]:
             run.cancelled = True
-        await asyncio.gather(*(self._kill(run) for run in self._running.values()))
-        for worker in self._workers:
-            worker.cancel()
+            self._end(run)
+        # Told rather than cancelled: a start that is under way is one to be ended in order.
+        for _ in self._workers:
+            self._queue.put_nowait(None)
         await asyncio.gather(*self._workers, return_exceptions=True)
-        # One that was only starting when it was cancelled.
-        await asyncio.gather(*(self._kill(run) for run in self._running.values()))
         if self._watch is not None:
             self._watch.close()
         self._tell_disarmed(await self._room.close())
@@ -172,8 +174,7 @@ class TaskLane:
     # -- tasks
 
     async def _work(self, worker: Worker) -> None:
-        while True:
-            run = await self._queue.get()
+        while (run := await self._queue.get()) is not None:
             del self._waiting[run.number]
             if run.cancelled or run.killed_by:
                 status = {"status": "cancelled"} if run.cancelled else _failed(f"ended by {run.killed_by}", "died")
@@ -232,6 +233,13 @@ class TaskLane:
         for run in self._running.values():
             run.killed_by = f"the supervisor, which failed ({type(exc).__name__}: {exc})"
             self._end(run)
+
+    def _worker_ended(self, task: asyncio.Task[None]) -> None:
+        """One that failed would leave its tasks waiting for ever: the executor is told, by the end of its connection."""
+        exc = None if task.cancelled() else task.exception()
+        if exc is not None:
+            self._fail(exc)
+            self._writer.close()
 
     def _record(self, run: TaskRun, outcome: dict[str, Any]) -> None:
         status = outcome["status"]

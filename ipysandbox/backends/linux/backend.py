@@ -144,8 +144,11 @@ class LinuxBackend(Backend):
         for path in effective.write:
             _make_folder(path)
 
-    def task_room(self, request: StartRequest, workers: int, preload: Sequence[str]) -> TaskRoom:
-        """Where the tasks of an executor run, each in a sandbox of its own; ``TaskRoom.open`` starts it."""
+    def task_room(
+        self, request: StartRequest, workers: int, preload: Sequence[str], suggested: Sequence[str]
+    ) -> TaskRoom:
+        """Where the tasks of an executor run, each in a sandbox of its own; ``TaskRoom.open`` starts it. ``preload``:
+        modules for them to share; ``suggested``: those that may be left out."""
         tools = Tools(
             runtime_dir=self._runtime_dir,
             groups=self._groups,
@@ -156,7 +159,7 @@ class LinuxBackend(Backend):
             plan=self._plan,
             confined_plan=self._confined_plan,
         )
-        return TaskRoom(tools, request, workers, preload)
+        return TaskRoom(tools, request, workers, preload, suggested)
 
     async def _ensure_zygote(self) -> ZygoteHandle:
         async with self._lock:

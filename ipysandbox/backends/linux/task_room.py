@@ -52,9 +52,11 @@ class Tools:
 
 
 class TaskRoom:
-    def __init__(self, tools: Tools, request: StartRequest, workers: int, preload: Sequence[str]) -> None:
+    def __init__(
+        self, tools: Tools, request: StartRequest, workers: int, preload: Sequence[str], suggested: Sequence[str]
+    ) -> None:
         self.tools, self.request, self.effective = tools, request, request.effective
-        self.preload = tuple(preload)
+        self.preload, self.suggested = tuple(preload), tuple(suggested)
         self.folders: list[WritableFolder] = []
         self._records: list[left_behind.Record] = []
         self.workers: list[Worker] = []
@@ -208,36 +210,45 @@ class Worker:
         self._ready: asyncio.Future[dict[str, Any]]
         self._ends: dict[int, asyncio.Future[float]] = {}
         self._group: Group | None = None
+        self._planned: Group | None = None
         self._meter: _GroupMeter | None = None
         self._sent = self._proven = 0
         self.pid = 0
 
     async def start(self) -> None:
         """Fork the nursery. Raises StartError."""
-        loop = asyncio.get_running_loop()
-        self._ready = loop.create_future()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        ours.setblocking(False)
-        self._sock, self._sent, self._proven = ours, 0, 0
-        keeper = self._room.tools.groups
-        group: Group | None = keeper.plan()
-        with theirs:
-            self.pid = await self._zygote.fork(self._name, [theirs.fileno()], group.folders if group else [])
-        self._reader = asyncio.ensure_future(self._read(ours))
-        await self._send({"tier": "nursery", "preload": [*PRELOAD, *self._room.preload]})
-        ready = await asyncio.wait_for(asyncio.shield(self._ready), START_SECONDS)
+        ready = await self._fork()
+        if ready["spoiled"] and self._room.suggested:
+            self._room.suggested = ()
+            await self.close()
+            ready = await self._fork()
         asked = [row for row in ready["failed"] if row.partition(":")[0] in self._room.preload]
         if asked or ready["spoiled"]:
             what = "; ".join([*asked, *(f"{row} starts threads, which no fork keeps" for row in ready["spoiled"])])
             raise StartError(f"preload: {what}", hint="Leave it out of preload: each task can import it by itself.")
         # After it has loaded what tasks share: that is nobody's, and would stay charged to the group.
-        limits = self._room.effective.policy.limits
+        limits, keeper = self._room.effective.policy.limits, self._room.tools.groups
         bounds = Bounds(limits.memory, limits.processes + 3, limits.cpus)
-        if group is not None and keeper.fill(group, self.pid, bounds):
-            self._group, self._meter = group, _GroupMeter(group)
+        if self._planned is not None and keeper.fill(self._planned, self.pid, bounds):
+            self._group, self._meter = self._planned, _GroupMeter(self._planned)
         else:
             self._room.tools.choose()
         await self._room.record((self._zygote.pid, self.pid))
+
+    async def _fork(self) -> dict[str, Any]:
+        """What the new nursery says of the modules that it has loaded."""
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        self._sock, self._sent, self._proven = ours, 0, 0
+        self._planned = group = self._room.tools.groups.plan()
+        with theirs:
+            self.pid = await self._zygote.fork(self._name, [theirs.fileno()], group.folders if group else [])
+        self._reader = asyncio.ensure_future(self._read(ours))
+        modules = [*PRELOAD, *self._room.preload, *self._room.suggested]
+        await self._send({"tier": "nursery", "preload": modules})
+        return await asyncio.wait_for(asyncio.shield(self._ready), START_SECONDS)
 
     @property
     def bounded(self) -> frozenset[str]:
