@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ipysandbox.errors import PolicyError
 
@@ -32,6 +33,7 @@ __all__ = [
     "check_approvable",
     "check_given",
     "compile_patterns",
+    "complete_policy",
     "doubts",
     "find_project",
     "format_duration",
@@ -49,6 +51,16 @@ __all__ = [
     "trust",
     "untrust",
 ]
+
+
+def complete_policy(mapping: Mapping[str, Any]) -> Policy:
+    """The inverse of ``Policy.to_mapping``: a policy that has come from another process. PolicyError if it is none."""
+    wishes, problems = read_table(mapping, "policy argument")
+    first_error(problems)
+    policy = Policy()
+    for key, value in wishes.values.items():
+        policy = policy.with_value(key, value)
+    return policy
 
 
 def trust(

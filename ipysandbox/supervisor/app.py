@@ -29,7 +29,7 @@ from ipysandbox.backends.linux.backend import SOCKETS_HINT, LinuxBackend
 from ipysandbox.backends.linux.zygote_handle import Spawned
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError, StartError
 from ipysandbox.output.redact import KnownSecrets, Redactor
-from ipysandbox.policy import Effective, resolve
+from ipysandbox.policy import Effective, complete_policy, resolve
 from ipysandbox.policy.secret_values import secret_values
 
 from . import task_wire as wire
@@ -175,8 +175,11 @@ def _resolved(body: Mapping[str, Any], overrides: Mapping[str, object]) -> Effec
     cwd = Path(str(body["cwd"]))
     merged = {**(body.get("overrides") or {}), **overrides}
     environ = body.get("environ") or os.environ
+    policy = body.get("policy")
+    if body.get("complete"):
+        policy = complete_policy(body["policy"])
     try:
-        return _without_missing_default(resolve(body.get("policy"), cwd=cwd, overrides=merged, environ=environ))
+        return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
     except PolicyError:
         if not cwd.is_dir():  # it answers, or the error were another
             raise PolicyError(f"the project folder {cwd} does not exist", hint="check the path") from None
