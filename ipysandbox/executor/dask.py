@@ -76,7 +76,7 @@ class DaskRunner:
         suggested: tuple[str, ...] = (),
         on_notice: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        self._require_usable(client)
+        require_usable(client)
         from . import dask_worker
 
         self._there = dask_worker
@@ -114,22 +114,6 @@ class DaskRunner:
             self.close()
             raise
 
-    @staticmethod
-    def _require_usable(client: Any) -> None:
-        try:
-            distributed = importlib.import_module("distributed")
-        except ImportError:
-            raise NotAvailable(
-                "an executor on a Dask cluster needs the package distributed, which is not installed",
-                hint="pip install ipysandbox[dask], here and where the scheduler and the workers run.",
-            ) from None
-        if not isinstance(client, distributed.Client):
-            raise TypeError(f"client must be a dask.distributed.Client, not {type(client).__name__}")
-        if client.asynchronous:
-            raise NotAvailable("an asynchronous Client can't be used", hint="Make one without asynchronous=True.")
-        if client.status != "running":
-            raise SandboxClosed(f"the Dask client is {client.status}")
-
     @property
     def workers(self) -> int:
         """How many tasks run at a time, with the workers that are there now."""
@@ -144,8 +128,9 @@ class DaskRunner:
         client.subscribe_topic(self.name, self._on_event)
         try:
             client.register_plugin(there.ClientGone(self.name, client.id), name=self.name)
-            client.register_plugin(there.SandboxPlugin(self.name, self._wanted), name=self.name)
-            reports = client.run(there.look, self.name)
+            with contextlib.suppress(OSError):  # a worker that is lost at this moment
+                client.register_plugin(there.SandboxPlugin(self.name, self._wanted), name=self.name)
+            reports = client.run(there.look, self.name, on_error="ignore")
         except (ImportError, AttributeError) as exc:
             raise StartError(
                 f"the scheduler or a worker of the Dask cluster can't load what it needs: {exc}",
@@ -170,7 +155,7 @@ class DaskRunner:
         if not report:
             return
         address, name = str(report["worker"]), str(report["name"])
-        shown = name if name in address else f"{name} ({address})"
+        shown = address if name == address else f"{name} ({address})"
         with self._lock:
             if address in self._workers or address in self._gone or self._refused.get(shown) == report["refused"]:
                 return
@@ -387,11 +372,29 @@ class DaskRunner:
         """Take everything off the cluster. A worker that is just going away takes its own part with it."""
         for address, told in self._client.run(self._there.finish, self.name, on_error="ignore").items():
             self._keep(json.loads(told), address)
-        with contextlib.suppress(ValueError):  # the scheduler has none of that name: it was started again, most likely
+        # A worker that is lost at this moment; a scheduler that has none of that name, since it was started again.
+        with contextlib.suppress(OSError, ValueError):
             self._client.unregister_worker_plugin(self.name)
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(OSError, ValueError):
             self._client.unregister_scheduler_plugin(self.name)
         self._client.unsubscribe_topic(self.name)
+
+
+def require_usable(client: Any) -> None:
+    """Raises NotAvailable, TypeError or SandboxClosed for what no executor can run on."""
+    try:
+        distributed = importlib.import_module("distributed")
+    except ImportError:
+        raise NotAvailable(
+            "an executor on a Dask cluster needs the package distributed, which is not installed",
+            hint="pip install ipysandbox[dask], here and where the scheduler and the workers run.",
+        ) from None
+    if not isinstance(client, distributed.Client):
+        raise TypeError(f"client must be a dask.distributed.Client, not {type(client).__name__}")
+    if client.asynchronous:
+        raise NotAvailable("an asynchronous Client can't be used", hint="Make one without asynchronous=True.")
+    if client.status != "running":
+        raise SandboxClosed(f"the Dask client is {client.status}")
 
 
 async def _cancel(client: Any, handle: Any) -> None:

@@ -49,9 +49,9 @@ class SandboxExecutor(Executor):
     ``limits.wall``, in seconds or as ``"30s"``; ``limits`` are others by name, as ``{"memory": "512MiB"}``.
     ``preload``: names of installed modules to load once, before the sandboxes are made, instead of in each task; those
     that the first call names are loaded so in any case.
-    ``client``: a ``dask.distributed.Client``; the calls run on the workers of its cluster, each with a supervisor of its
-    own, under the policy as it is resolved here. A worker that can't hold it is not used; a call whose worker is lost
-    is begun again elsewhere, up to three times in all, so it may run twice.
+    ``client``: a ``dask.distributed.Client``; the calls run on the workers of its cluster, each with a supervisor of
+    its own, under the policy as it is resolved here. A worker that can't hold it is not used; a call whose worker is
+    lost is begun again elsewhere, up to three times in all, so it may run twice.
     ``cancel()`` of a future whose task runs kills it. ``submit`` waits while 4096 calls, or 256 MiB of them, wait to be
     run, and ``map`` takes from its iterables only what is soon run: a million tasks need no memory for a million.
 
@@ -82,9 +82,10 @@ class SandboxExecutor(Executor):
             wanted["limits.wall"] = timeout if isinstance(timeout, str) else f"{timeout:g}s"
         check_given(policy, wanted)
         self._packer = Packer(allow_secrets=allow_secrets)
+        kind = _kind_of_runner(client)
         self._workers = max_workers or _processors(client, runner)
         self._open = functools.partial(
-            _kind_of_runner(client),
+            kind,
             policy=policy,
             project=project,
             overrides=wanted,
@@ -266,8 +267,9 @@ class SandboxExecutor(Executor):
 def _kind_of_runner(client: Any) -> Callable[..., Runner]:
     if client is None:
         return TaskRunner
-    from .dask import DaskRunner
+    from .dask import DaskRunner, require_usable
 
+    require_usable(client)
     return functools.partial(DaskRunner, client)
 
 
