@@ -307,8 +307,8 @@ def test_without_distributed_the_error_says_what_to_install(study: Path, monkeyp
 def test_on_two_hosts_tasks_run_on_those_that_can_and_go_on_when_one_is_lost(
     study: Path, results: Path, tmp_path: Path
 ) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
+    shared = tmp_path / "elsewhere" / "shared"
+    shared.mkdir(parents=True)
     (shared / "x.csv").write_text("1\n")
     done = subprocess.run(
         [sys.executable, str(_HOSTS), str(study), str(shared)], capture_output=True, text=True, timeout=110

@@ -4,6 +4,7 @@ one lacks a folder that the policy names, and the other is killed while tasks ru
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -12,12 +13,10 @@ import threading
 from collections.abc import Iterator
 
 _NEAR, _FAR, _BITS = "10.231.77.1", "10.231.77.2", "30"
-#: Waits until it is connected, then is a worker; its last word is what it hides from itself.
-_WORKER = "import sys; sys.stdin.readline(); from distributed.cli.dask_worker import main; main()"
 
 
 def main(project: str, shared: str) -> None:
-    os.unshare(os.CLONE_NEWNET) if hasattr(os, "unshare") else _unshare()
+    _unshare()
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with _far_host() as far:
         _connect(far)
@@ -32,8 +31,7 @@ def main(project: str, shared: str) -> None:
 
 
 def _unshare() -> None:
-    import ctypes
-
+    """os.unshare came with Python 3.12."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(0x40000000):  # CLONE_NEWNET
         raise OSError(ctypes.get_errno(), "unshare")
@@ -49,10 +47,10 @@ def _use(client, project: str, shared: str) -> None:  # type: ignore[no-untyped-
         time.sleep(0.1)
         return number, open(f"{shared}/x.csv").read().strip()
 
-    notices: list[str] = []
     overrides = {"files.read": [".", shared]}
     with SandboxExecutor(client=client, project=project, overrides=overrides) as pool:
-        runner = _opened(pool, notices)
+        assert pool.submit(int, "1").result(60) == 1
+        runner = pool._running()
         used = {worker.name for worker in runner._workers.values()}
         assert len(used) == 2, used
         assert any(name.startswith("far ") for name in used), used
@@ -67,11 +65,6 @@ def _use(client, project: str, shared: str) -> None:  # type: ignore[no-untyped-
         os.kill(pid, signal.SIGKILL)
         assert [future.result(60) for future in futures] == [(number, "1") for number in range(40)]
         print("every task done")
-
-
-def _opened(pool, notices: list[str]):  # type: ignore[no-untyped-def]
-    pool.submit(int, "1").result(60)
-    return pool._running()
 
 
 @contextlib.contextmanager
@@ -102,17 +95,9 @@ def _connect(far: int) -> None:
 def _worker(far: int, scheduler: str, name: str, hidden: str = "") -> Iterator[None]:
     command = [sys.executable, "-c", "from distributed.cli.dask_worker import main; main()", scheduler]
     command += ["--name", name, "--host", _FAR, "--nthreads", "1", "--no-dashboard", "--no-nanny"]
-    if hidden:
-        # Its own mounts, among which that folder's parent is empty.
-        command = [
-            "unshare",
-            "--mount",
-            "sh",
-            "-c",
-            'mount -t tmpfs none "$0" && rmdir "$0" 2>/dev/null; exec "$@"',
-            hidden,
-            *command,
-        ]
+    if hidden:  # by an empty folder over the one above it, among mounts of its own
+        above = os.path.dirname(hidden)
+        command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', above, *command]
     command = ["nsenter", f"--net=/proc/{far}/ns/net", *command]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
