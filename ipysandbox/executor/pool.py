@@ -77,7 +77,7 @@ class SandboxExecutor(Executor):
         if timeout is not None:
             wanted["limits.wall"] = timeout if isinstance(timeout, str) else f"{timeout:g}s"
         check_given(policy, wanted)
-        self._packer = Packer(allow_secrets=allow_secrets)
+        self._packer = Packer(Path(project or os.getcwd()), allow_secrets=allow_secrets)
         self._workers = max_workers or (runner.workers if runner else len(os.sched_getaffinity(0)))
         self._open = functools.partial(
             TaskRunner,

@@ -235,7 +235,7 @@ class TaskLane:
             self._end(run)
 
     def _worker_ended(self, task: asyncio.Task[None]) -> None:
-        """One that failed would leave its tasks waiting for ever: the executor is told, by the end of its connection."""
+        """One that failed would leave its tasks waiting for ever: the executor is told, by its connection's end."""
         exc = None if task.cancelled() else task.exception()
         if exc is not None:
             self._fail(exc)
