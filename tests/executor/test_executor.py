@@ -266,8 +266,8 @@ def test_it_refuses_what_makes_no_sense_and_what_can_not_be_held(project: Path, 
         SandboxExecutor(1, limits={"memory": "lots"})
     with pytest.raises(ValueError, match="max_workers"):
         SandboxExecutor(0)
-    with pytest.raises(ipysandbox.StartError, match="nowhere"):
-        make_pool(1, project=project / "nowhere").submit(double, 1).result()
+    with pytest.raises(ipysandbox.PolicyError, match="does not exist"):
+        make_pool(1, project=project.parent / "nowhere").submit(double, 1)
     with pytest.raises(ValueRefused, match="pickled"):
         make_pool(1).submit(double, threading.Lock())
     with pytest.raises(ipysandbox.StartError, match="no_such_module"):
