@@ -147,6 +147,19 @@ def test_a_task_that_runs_can_be_cancelled_and_one_that_waits(make_pool: MakePoo
     assert not pool.submit(double, 4).exception()
 
 
+def test_the_command_line_shows_an_executor_and_ends_its_tasks(make_pool: MakePool) -> None:
+    pool = make_pool(1)
+    running, waiting = pool.submit(sleep), pool.submit(double, 1)
+    wait_until(running.running)
+    command = [sys.executable, "-m", "ipysandbox"]
+    shown = subprocess.run([*command, "ps"], capture_output=True, text=True, check=True).stdout
+    [name] = [line.split()[0] for line in shown.splitlines() if "/tasks-" in line and "1 tasks, 1 wait" in line]
+    subprocess.run([*command, "kill", name], check=True)
+    for future in (running, waiting, pool.submit(double, 2)):
+        with pytest.raises(SandboxDied, match="ipysandbox kill"):
+            future.result()
+
+
 def test_a_failed_task_leaves_others_alone_and_an_exception_ends_a_map(make_pool: MakePool) -> None:
     pool = make_pool(2)
     calls = []

@@ -58,7 +58,6 @@ class TaskRoom:
         self.tools, self.request, self.effective = tools, request, request.effective
         self.preload, self.suggested = tuple(preload), tuple(suggested)
         self.folders: list[WritableFolder] = []
-        self._records: list[left_behind.Record] = []
         self.workers: list[Worker] = []
         self._count = workers
         #: Threads for each numeric library: all workers together use the processors once.
@@ -146,14 +145,14 @@ class TaskRoom:
 
     # -- writable folders
 
-    async def record(self, pids: Sequence[int]) -> None:
+    async def record(self, pids: Sequence[int]) -> list[left_behind.Record]:
         """Before anything hostile runs below ``pids``: for whoever sweeps the folders if we can't."""
-        for folder in self.folders:
-            self._records.append(await in_thread(left_behind.Record, folder, self.effective, pids))
+        return [await in_thread(left_behind.Record, folder, self.effective, pids) for folder in self.folders]
 
     def touch(self) -> None:
-        for record in self._records:
-            record.touch()
+        for worker in self.workers:
+            for record in worker.records:
+                record.touch()
 
     def adopt(self) -> None:
         """What has appeared in the folders since the last sweep is the user's: no task has run since that began."""
@@ -170,8 +169,8 @@ class TaskRoom:
         """All tasks have ended. What was disarmed."""
         await asyncio.gather(*(worker.close() for worker in self.workers))
         done = await in_thread(self.sweep)
-        for record in self._records:
-            record.remove()
+        for worker in self.workers:
+            worker.forget()
         if self._template:
             await in_thread(scratch.remove_tree, self._template)
         return done
@@ -214,6 +213,7 @@ class Worker:
         self._meter: _GroupMeter | None = None
         self._sent = self._proven = 0
         self.pid = 0
+        self.records: list[left_behind.Record] = []
 
     async def start(self) -> None:
         """Fork the nursery. Raises StartError."""
@@ -234,7 +234,13 @@ class Worker:
             self._group, self._meter = self._planned, _GroupMeter(self._planned)
         else:
             self._room.tools.choose()
-        await self._room.record((zygote.pid, self.pid))
+        records = await self._room.record((zygote.pid, self.pid))
+        self.forget()  # of the one before, below which nothing is left
+        self.records = records
+
+    def forget(self) -> None:
+        for record in self.records:
+            record.remove()
 
     async def _fork(self, zygote: ZygoteHandle) -> dict[str, Any]:
         """What the new nursery says of the modules that it has loaded."""
