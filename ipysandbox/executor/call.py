@@ -7,9 +7,12 @@ import os
 import pickle
 import struct
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ipysandbox.errors import NotAvailable, ValueRefused
+
+from .by_value import Elsewhere, by_value
 
 #: Before a packed call: bytes of the function; its arguments follow to the end. ``supervisor.task_run`` reads it.
 _SIZE = struct.Struct("!I")
@@ -25,7 +28,7 @@ def parts(call: bytes) -> tuple[bytes, bytes]:
 class Packer:
     """One executor's: it looks for secrets as they are in the environment now."""
 
-    def __init__(self, *, allow_secrets: bool = False) -> None:
+    def __init__(self, project: Path, *, allow_secrets: bool = False) -> None:
         try:
             self._cloudpickle = importlib.import_module("cloudpickle")
         except ImportError:
@@ -33,6 +36,7 @@ class Packer:
                 "functions go into a sandbox by cloudpickle, which is not installed",
                 hint="pip install ipysandbox[values]",
             ) from None
+        self._elsewhere = Elsewhere(project)
         self._allow_secrets = allow_secrets
         self._known: tuple[dict[str, str], Any] | None = None
 
@@ -46,7 +50,8 @@ class Packer:
 
     def _packed(self, value: object, what: str) -> bytes:
         try:
-            data: bytes = self._cloudpickle.dumps(value, protocol=5)
+            with by_value(self._cloudpickle, self._elsewhere.modules()):
+                data: bytes = self._cloudpickle.dumps(value, protocol=5)
         except (TypeError, ValueError, AttributeError, pickle.PicklingError, RecursionError) as exc:
             raise ValueRefused(
                 f"{what} can't be sent into a sandbox: something it uses can't be pickled ({str(exc)[:200]})"

@@ -137,7 +137,7 @@ def test_a_task_gives_its_value_its_exception_or_its_limit_as_on_one_machine(poo
 
 
 def test_what_a_task_returns_is_bytes_to_dask_and_never_unpickled(
-    client: Any, pool: SandboxExecutor, tmp_path: Path
+    client: Any, pool: SandboxExecutor, study: Path, tmp_path: Path
 ) -> None:
     from ipysandbox.executor import dask_worker
     from ipysandbox.executor.call import Packer
@@ -161,7 +161,7 @@ def test_what_a_task_returns_is_bytes_to_dask_and_never_unpickled(
         pool.submit(evil).result()
     with pytest.raises((SandboxDied, ValueRefused)):
         pool.submit(forged).result()
-    packer = Packer()
+    packer = Packer(study)
     call = packer.call(packer.function(lambda: {"x": 1}), (), {})
     sent = client.submit(dask_worker.run_task, _runner(pool).name, "by-hand", call, None, pure=False).result()
     assert type(sent) is bytes

@@ -58,7 +58,6 @@ class TaskRoom:
         self.tools, self.request, self.effective = tools, request, request.effective
         self.preload, self.suggested = tuple(preload), tuple(suggested)
         self.folders: list[WritableFolder] = []
-        self._records: list[left_behind.Record] = []
         self.workers: list[Worker] = []
         self._count = workers
         #: Threads for each numeric library: all workers together use the processors once.
@@ -83,11 +82,11 @@ class TaskRoom:
                 "limits.gpu: tasks of an executor can't be given graphics cards in this version",
                 hint="Run such code in a Sandbox, or leave limits.gpu.devices empty for the executor.",
             )
-        zygote = await self.tools.zygote()
+        await self.tools.zygote()
         await in_thread(self._begin)
         await self.look()
         for number in range(self._count):
-            self.workers.append(Worker(self, zygote, f"{self.request.name}-{number}"))
+            self.workers.append(Worker(self, f"{self.request.name}-{number}"))
         await asyncio.gather(*(worker.start() for worker in self.workers))
 
     def _begin(self) -> None:
@@ -146,14 +145,14 @@ class TaskRoom:
 
     # -- writable folders
 
-    async def record(self, pids: Sequence[int]) -> None:
+    async def record(self, pids: Sequence[int]) -> list[left_behind.Record]:
         """Before anything hostile runs below ``pids``: for whoever sweeps the folders if we can't."""
-        for folder in self.folders:
-            self._records.append(await in_thread(left_behind.Record, folder, self.effective, pids))
+        return [await in_thread(left_behind.Record, folder, self.effective, pids) for folder in self.folders]
 
     def touch(self) -> None:
-        for record in self._records:
-            record.touch()
+        for worker in self.workers:
+            for record in worker.records:
+                record.touch()
 
     def adopt(self) -> None:
         """What has appeared in the folders since the last sweep is the user's: no task has run since that began."""
@@ -170,8 +169,8 @@ class TaskRoom:
         """All tasks have ended. What was disarmed."""
         await asyncio.gather(*(worker.close() for worker in self.workers))
         done = await in_thread(self.sweep)
-        for record in self._records:
-            record.remove()
+        for worker in self.workers:
+            worker.forget()
         if self._template:
             await in_thread(scratch.remove_tree, self._template)
         return done
@@ -202,8 +201,8 @@ class _GroupMeter:
 class Worker:
     """One nursery, and its tasks one after the other."""
 
-    def __init__(self, room: TaskRoom, zygote: ZygoteHandle, name: str) -> None:
-        self._room, self._zygote = room, zygote
+    def __init__(self, room: TaskRoom, name: str) -> None:
+        self._room = room
         self._name = f"{name}-{next(_NUMBERS)}"
         self._sock: socket.socket | None = None
         self._reader: asyncio.Future[None] | None = None
@@ -214,14 +213,16 @@ class Worker:
         self._meter: _GroupMeter | None = None
         self._sent = self._proven = 0
         self.pid = 0
+        self.records: list[left_behind.Record] = []
 
     async def start(self) -> None:
         """Fork the nursery. Raises StartError."""
-        ready = await self._fork()
+        zygote = await self._room.tools.zygote()
+        ready = await self._fork(zygote)
         if ready["spoiled"] and self._room.suggested:
             self._room.suggested = ()
             await self.close()
-            ready = await self._fork()
+            ready = await self._fork(zygote)
         asked = [row for row in ready["failed"] if row.partition(":")[0] in self._room.preload]
         if asked or ready["spoiled"]:
             what = "; ".join([*asked, *(f"{row} starts threads, which no fork keeps" for row in ready["spoiled"])])
@@ -233,9 +234,15 @@ class Worker:
             self._group, self._meter = self._planned, _GroupMeter(self._planned)
         else:
             self._room.tools.choose()
-        await self._room.record((self._zygote.pid, self.pid))
+        records = await self._room.record((zygote.pid, self.pid))
+        self.forget()  # of the one before, below which nothing is left
+        self.records = records
 
-    async def _fork(self) -> dict[str, Any]:
+    def forget(self) -> None:
+        for record in self.records:
+            record.remove()
+
+    async def _fork(self, zygote: ZygoteHandle) -> dict[str, Any]:
         """What the new nursery says of the modules that it has loaded."""
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
@@ -244,7 +251,7 @@ class Worker:
         self._sock, self._sent, self._proven = ours, 0, 0
         self._planned = group = self._room.tools.groups.plan()
         with theirs:
-            self.pid = await self._zygote.fork(self._name, [theirs.fileno()], group.folders if group else [])
+            self.pid = await zygote.fork(self._name, [theirs.fileno()], group.folders if group else [])
         self._reader = asyncio.ensure_future(self._read(ours))
         modules = [*PRELOAD, *self._room.preload, *self._room.suggested]
         await self._send({"tier": "nursery", "preload": modules})
