@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from measure import CannotDo
 
-from ipysandbox import PolicyError
+from ipysandbox import PolicyError, Sandbox
 from ipysandbox.policy import check_given
 
 _SIZE = 2
+#: Until as many are ready, which nobody is told; and how often that is looked at, in seconds.
+_FILL_SECONDS, _LOOK_SECONDS = 60.0, 0.05
 
 
 @cache
@@ -38,3 +41,9 @@ class Pool:
         """Until it is full. Raises CannotDo."""
         if not _has_pool():
             raise CannotDo("not in this version")
+        end = time.monotonic() + _FILL_SECONDS
+        with Sandbox(project=self.project, overrides=self.overrides) as box:
+            while box.status()["start"]["pool"]["ready"] < _SIZE:
+                if time.monotonic() > end:
+                    raise CannotDo("none gets ready")
+                time.sleep(_LOOK_SECONDS)
