@@ -32,7 +32,7 @@ from .outcome import Outcome
 
 #: Bytes of one call: the scheduler holds all that wait, to send them again when a worker is lost.
 MOST_CALL = 64 << 20
-#: A task is begun so often at most, when the worker that has it is lost.
+#: So many workers may be lost while they run the same task: most likely it is what they were lost to.
 MOST_TRIES = 3
 #: Tasks at a worker beyond those that it runs, so that it never waits for one.
 _AHEAD = 2
@@ -48,7 +48,9 @@ class _Task:
     call: bytes
     limits: Mapping[str, float] | None
     future: Future[Outcome] = field(init=False)
-    tries: int = 0
+    #: How often it was sent to a worker, and how many workers were lost while they ran it.
+    sent: int = 0
+    lost: int = 0
     #: Where it is, and Dask's own future there.
     worker: str = ""
     handle: Any = None
@@ -58,7 +60,8 @@ class _Task:
 class _Worker:
     name: str
     slots: int
-    tasks: set[int] = field(default_factory=set)
+    #: In the order in which they were sent, which is that in which Dask runs them: the first ``slots`` have begun.
+    tasks: dict[int, None] = field(default_factory=dict)
 
 
 class DaskRunner:
@@ -188,11 +191,11 @@ class DaskRunner:
             worker = self._workers.pop(address, None)
             if worker is None:
                 return
-            for number in sorted(worker.tasks, reverse=True):
-                task = self._tasks.get(number)
-                if task is None:
-                    continue
-                if task.tries < MOST_TRIES:
+            begun = [*worker.tasks][: worker.slots]
+            for number in reversed(worker.tasks):
+                task = self._tasks[number]
+                task.lost += number in begun
+                if task.lost < MOST_TRIES:
                     self._drop(task)
                     self._waiting.appendleft(number)
                 else:
@@ -203,7 +206,7 @@ class DaskRunner:
                 self._alone.start()
         for task in lost:
             text = (
-                f"{task.tries} workers of the Dask cluster were lost while they ran it, the last of them {worker.name}"
+                f"{task.lost} workers of the Dask cluster were lost while they ran it, the last of them {worker.name}"
             )
             self._resolve(task, Outcome("died", text=text, kind=SandboxDied.kind))
         self._on_notice(f"worker {worker.name} has gone; what it ran is begun again elsewhere")
@@ -249,9 +252,9 @@ class DaskRunner:
                     return
                 number = self._waiting.popleft()
                 task = self._tasks[number]
-                task.worker, task.tries = address, task.tries + 1
-                self._workers[address].tasks.add(number)
-                key = f"{self.name}-{number}-{task.tries}"
+                task.worker, task.sent = address, task.sent + 1
+                self._workers[address].tasks[number] = None
+                key = f"{self.name}-{number}-{task.sent}"
                 # Under the lock: its end must not be told before it is known here.
                 task.handle = self._client.submit(
                     self._there.run_task, self.name, key, task.call, task.limits,
@@ -310,7 +313,7 @@ class DaskRunner:
         handle, task.handle = task.handle, None
         worker = self._workers.get(task.worker)
         if worker is not None:
-            worker.tasks.discard(task.number)
+            worker.tasks.pop(task.number, None)
         if handle is not None and self._client.status == "running":
             self._client.loop.add_callback(_cancel, self._client, handle)
 
