@@ -91,6 +91,11 @@ class Instance(ABC):
         """Whether the code is known not to hear an interrupt: waiting for it to stop would be in vain."""
 
     @abstractmethod
+    def interpreter(self) -> tuple[int, int] | None:
+        """The host's process that runs the cells, (number, start time in ticks), whose memory whoever started it may
+        read; None where there is none to read."""
+
+    @abstractmethod
     async def kill(self) -> None:
         """End every process inside, however it hides; returns when they are gone."""
 

@@ -30,6 +30,8 @@ _WAITING = 100_000
 _NOBODY_ANSWERS = (
     "the code asks for input, and nobody can answer here; give it what it needs in a variable, an argument or a file"
 )
+#: Bytes of a value that are worth reading in memory.
+_DIRECT_FROM = 1 << 20
 _QUESTIONS_ARE_OFF = (
     'the code asks for input, and the policy refuses every question (stdin = "off" under [output]); give it what it '
     "needs in a variable, an argument or a file"
@@ -134,8 +136,12 @@ class SandboxKernel(IPythonKernel):
 
     msg_types = [*IPythonKernel.msg_types, "ipysandbox_get_request", "ipysandbox_put_request"]  # noqa: RUF012 - as ipykernel declares it
 
+    #: Buffers of the value that was asked for last, for whoever reads them in this process's memory.
+    _held: list[Any] = []  # noqa: RUF012 - replaced, never changed
+
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """As always; what "script" in the metadata holds, if anything, is this cell's alone."""
+        self._held = []
         described = parent["metadata"].get("script")
         if described is not None:
             script.prepare(self.shell, parent["content"]["code"], described)
@@ -183,9 +189,11 @@ class SandboxKernel(IPythonKernel):
         self.session.send(self.iopub_socket, "ipysandbox_question", {}, parent=self.get_parent("shell"))  # type: ignore[no-untyped-call]
 
     async def ipysandbox_get_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """content: {"name": NAME} or {"output": EXECUTION COUNT}, and "limit" in bytes."""
+        """content: {"name": NAME} or {"output": EXECUTION COUNT}, "limit" in bytes, and "direct": whether the caller
+        reads large buffers where they are; they stay there until the next request."""
         content = parent["content"]
         buffers: list[Any] = []
+        self._held = buffers
         namespace: dict[Any, Any] = self._namespace
         key = content.get("name")
         if "output" in content:
@@ -200,6 +208,9 @@ class SandboxKernel(IPythonKernel):
             try:
                 tree, buffers = values.encode(namespace[key], limit=int(content["limit"]))
                 reply = {"status": "ok", "tree": tree}
+                if content.get("direct") and sum(map(len, buffers)) >= _DIRECT_FROM:
+                    reply["at"] = values.places(buffers)
+                    self._held, buffers = buffers, []
             except Exception as exc:  # noqa: BLE001 - whatever the value's own methods raise
                 reply = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc)}
         self._answer(stream, "ipysandbox_get_reply", reply, parent, ident, buffers)
@@ -207,6 +218,7 @@ class SandboxKernel(IPythonKernel):
     async def ipysandbox_put_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """content: {"name": NAME, "tree": …}; the buffers follow the message."""
         content = parent["content"]
+        self._held = []
         try:
             self._namespace[content["name"]] = values.decode(content["tree"], parent["buffers"], inward=True)
             reply: dict[str, Any] = {"status": "ok"}

@@ -94,6 +94,7 @@ class Managed:
         self.relay.on_shutdown = self._on_shutdown
         self.relay.on_question_refused = self._on_question_refused
         self.relay.on_failure = self.fail
+        self.relay.interpreter = lambda: self.instance.interpreter() if self.instance is not None else None
         self.cells = Cells(self)
         self.watch = Watch(self)
         self._outputs = OutputBudget(self)

@@ -124,6 +124,8 @@ class Relay:
         self.on_question_refused: Callable[[bool], None] | None = None
         #: A direction of this relay broke: nothing more will pass there.
         self.on_failure: Callable[[BaseException], None] | None = None
+        #: The process whose memory holds the values, (number, start time), for a client that reads them there.
+        self.interpreter: Callable[[], tuple[int, int] | None] = lambda: None
         self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
         for channel in CHANNELS:
             sock = self._socket(_FRONT_TYPES[channel])
@@ -261,6 +263,8 @@ class Relay:
                     content = {"status": "error", "ename": "ValueError", "evalue": "larger than was asked for"}
                 else:
                     content = await self._in_turn(self._cleaner.clean_value, content, size=sum(map(len, frames)))
+                    # Which process that is, only we say: an address alone names nothing.
+                    content["process"] = self.interpreter() if request.content.get("direct") is True else None
             else:
                 content = await self.clean(message.type, message.content)
             await self.reply(request, content or {"status": "error"}, buffers=message.buffers)

@@ -243,6 +243,11 @@ class LinuxInstance(Instance):
     def deaf(self) -> bool:
         return processes.deaf(processes.first_child(self.pid), signal.SIGINT)
 
+    def interpreter(self) -> tuple[int, int] | None:
+        pid = processes.first_child(self.pid)
+        start = processes.started(pid) if pid else 0
+        return (pid, start) if start else None
+
     def _signal(self, number: int) -> None:
         if self._pidfd >= 0 and self.alive():
             with contextlib.suppress(ProcessLookupError):
