@@ -204,8 +204,17 @@ class Effective:
 
         Left out are values of variables, and what is decided per cell or outside the sandbox: cpu, wall, check, HTML.
         """
+        # Paths that aren't UTF-8 hold lone surrogates; ASCII escapes keep them apart without failing.
+        return hashlib.sha256(json.dumps(self._decides(), sort_keys=True).encode("ascii")).hexdigest()
+
+    def differs_in(self, other: Effective) -> list[str]:
+        """Of what decides isolation, the names that another policy says something else of."""
+        ours, theirs = ({**one.pop("limits"), **one} for one in (self._decides(), other._decides()))
+        return [name for name in ours if ours[name] != theirs[name]]
+
+    def _decides(self) -> dict[str, Any]:
         limits = dataclasses.replace(self.policy.limits, cpu=0.0, wall=0.0)
-        decides = {
+        return {
             "limits": _plain(limits),
             "project": str(self.project),
             "project_is_home": self.project_is_home,
@@ -221,5 +230,3 @@ class Effective:
             "backend": self.policy.backend,
             "widgets": self.policy.output.widgets,
         }
-        # Paths that aren't UTF-8 hold lone surrogates; ASCII escapes keep them apart without failing.
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode("ascii")).hexdigest()

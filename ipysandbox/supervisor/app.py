@@ -114,6 +114,9 @@ class Supervisor:
                 raise
             if running is not None:
                 managed.notices += running.notices  # what nobody was told yet
+                changed = running.effective.differs_in(effective)
+                if changed and not body.get("fresh"):
+                    managed.notices.append(f"The policy is another now ({', '.join(changed)}): so the sandbox is new.")
             self.sandboxes[name] = managed
             for notice in effective.notices:
                 self.audit.record(events.POLICY_NOTICE, sandbox=name, details={"text": notice})
