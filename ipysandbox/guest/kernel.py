@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import random
 import signal
 import sys
 import warnings
@@ -22,7 +21,7 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, figures, gpu, progress, script, streams, threads, values
+from . import CHANNELS, confined, figures, fresh, gpu, progress, script, streams, threads, values
 from .forks import ForkAwareIOPubThread
 
 #: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
@@ -235,14 +234,6 @@ def _refuse_questions_that_are_off() -> None:
 _QUESTIONS = (SandboxKernel.raw_input.__code__, SandboxKernel.getpass.__code__)
 
 
-def _reseed() -> None:
-    """Siblings were forked from one process: without this they would draw the same numbers."""
-    random.seed()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-
-
 class _Leave:
     """``exit`` and ``quit``: end the cell as they end a script. IPython's own stops the kernel some cells later."""
 
@@ -313,7 +304,7 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     folder where the sandbox has no file systems of its own, or None, "gpu": its share of graphics cards, or None,
     "widgets": whether they are seen}.
     """
-    _reseed()
+    fresh.after_fork()
     if program["confined"]:
         confined.prepare(program["confined"])
     if program["gpu"]:
