@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import warnings
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 import zmq
 from ipykernel import kernelapp
@@ -133,6 +133,12 @@ class SandboxKernel(IPythonKernel):
 
     msg_types = [*IPythonKernel.msg_types, "ipysandbox_get_request", "ipysandbox_put_request"]  # noqa: RUF012 - as ipykernel declares it
 
+    def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> Any:
+        """Asked before each request."""
+        if msg["header"]["msg_type"] != "kernel_info_request":
+            _import_from_the_project()
+        return super().should_handle(stream, msg, idents)  # type: ignore[no-untyped-call]
+
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """As always; what "script" in the metadata holds, if anything, is this cell's alone."""
         described = parent["metadata"].get("script")
@@ -156,6 +162,7 @@ class SandboxKernel(IPythonKernel):
             if os.getpid() != kernel:
                 _end_of_a_fork(status)
             streams.wait_for_programs()
+            cast(ForkAwareIOPubThread, self.iopub_thread).forget_ended_threads()
             _ignore_interrupts()  # what is left is to send the reply, whole
 
     def raw_input(self, prompt: Any = "") -> Any:
@@ -288,11 +295,19 @@ def _show_some_errors_shortly(shell: Any) -> None:
     shell.showtraceback = showtraceback
 
 
+_imports_from_the_project = False
+
+
 def _import_from_the_project() -> None:
     """Put the current folder on the path where an ordinary kernel has it: after the standard library.
 
-    IPython leaves that out here, since this interpreter was started isolated.
+    IPython leaves that out here, since this interpreter was started isolated. Not before somebody asks for something: a
+    kernel that waits ready has run nothing of the project.
     """
+    global _imports_from_the_project
+    if _imports_from_the_project:
+        return
+    _imports_from_the_project = True
     places = [at for at, entry in enumerate(sys.path) if entry.endswith(("site-packages", "dist-packages"))]
     sys.path.insert(places[0] if places else 0, "")
 
@@ -309,7 +324,6 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
         confined.prepare(program["confined"])
     if program["gpu"]:
         gpu.prepare(program["gpu"]["fraction"], program["gpu"]["bytes"])
-    _import_from_the_project()
     threads.set_numeric_threads(int(program["threads"]))
     if os.environ.get("IPYSANDBOX_HTML") == "isolate":
         figures.prepare()
