@@ -53,11 +53,15 @@ def _forget() -> None:
     if parts is not None:
         vars(parts)["_last_timestamp"] = None
     matplotlib = sys.modules.get("matplotlib")
-    for name in ("get_configdir", "get_cachedir", "_get_xdg_config_dir", "_get_xdg_cache_dir"):
-        # Cached from a home that is none; the sandbox's own is in its environment.
-        clear = getattr(getattr(matplotlib, name, None), "cache_clear", None)
-        if clear is not None:
-            clear()
+    if matplotlib is None:
+        return
+    for name in ("get_configdir", "get_cachedir"):
+        # Remembered from a home that is none; the sandbox's own is in its environment.
+        remembered = getattr(matplotlib, name, None)
+        cells = getattr(remembered, "__closure__", None) or ()
+        for variable, cell in zip(getattr(remembered, "__code__", _forget.__code__).co_freevars, cells, strict=False):
+            if variable == "called":
+                cell.cell_contents = False
 
 
 def _reset_logging() -> None:
@@ -69,3 +73,18 @@ def _reset_logging() -> None:
             handler.close()
     root.setLevel(logging.WARNING)
     logging.disable(logging.NOTSET)
+
+
+def read_settings() -> None:
+    """Of libraries that were loaded before there was a project: what they would have read in its folder, or where its
+    environment says. Before the first code of the user's, as late as that."""
+    matplotlib = sys.modules.get("matplotlib")
+    if matplotlib is None:
+        return
+    with contextlib.suppress(Exception):  # a file that can't be read; the library itself would warn
+        file = matplotlib.matplotlib_fname()
+        if os.path.dirname(os.path.abspath(file)) != matplotlib.get_data_path():
+            chosen = matplotlib.rcParams._get("backend")
+            matplotlib.rcParams.update(matplotlib.rc_params_from_file(file))
+            matplotlib.rcParams._set("backend", chosen)
+            vars(matplotlib)["rcParamsOrig"] = matplotlib.rcParams.copy()

@@ -136,7 +136,7 @@ class SandboxKernel(IPythonKernel):
     def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> Any:
         """Asked before each request."""
         if msg["header"]["msg_type"] != "kernel_info_request":
-            _import_from_the_project()
+            _meet_the_project()
         return super().should_handle(stream, msg, idents)  # type: ignore[no-untyped-call]
 
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
@@ -295,19 +295,23 @@ def _show_some_errors_shortly(shell: Any) -> None:
     shell.showtraceback = showtraceback
 
 
-_imports_from_the_project = False
+_has_met_the_project = False
+
+
+def _meet_the_project() -> None:
+    """Not before somebody asks for something: a kernel that waits ready has read and run nothing of the project."""
+    global _has_met_the_project
+    if not _has_met_the_project:
+        _has_met_the_project = True
+        fresh.read_settings()
+        _import_from_the_project()
 
 
 def _import_from_the_project() -> None:
     """Put the current folder on the path where an ordinary kernel has it: after the standard library.
 
-    IPython leaves that out here, since this interpreter was started isolated. Not before somebody asks for something: a
-    kernel that waits ready has run nothing of the project.
+    IPython leaves that out here, since this interpreter was started isolated.
     """
-    global _imports_from_the_project
-    if _imports_from_the_project:
-        return
-    _imports_from_the_project = True
     places = [at for at, entry in enumerate(sys.path) if entry.endswith(("site-packages", "dist-packages"))]
     sys.path.insert(places[0] if places else 0, "")
 
