@@ -171,6 +171,7 @@ class Cells:
                 await self._answer(message, "died", error=("SandboxDied", text), alive=False)
 
     async def _run(self, message: Message) -> None:
+        self._box.stir()
         source = message.content.get("code")
         if not isinstance(source, str):
             await self._answer(message, "refused", error=("TypeError", "execute_request without code"))
@@ -339,6 +340,7 @@ class Cells:
         self._box.trail.after(events.CELL_RESULT, number=self._count, status=status, usage=outcome["usage"])
         await self._box.relay.reply(request, content, metadata={"ipysandbox": outcome})
         self._none.set()
+        self._box.stir()
 
     def _redacted(self, said: dict[str, Any]) -> dict[str, Any]:
         """File names, notices and last words are a sandbox's to choose."""

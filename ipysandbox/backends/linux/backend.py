@@ -29,7 +29,7 @@ from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
 from .group_keeper import GroupKeeper
 from .groups import Bounds
-from .instance import LinuxInstance, new_key
+from .instance import LinuxInstance, identities, new_key
 from .plan import Bind, Plan
 from .writable import WritableFolder, by_path
 from .zygote_handle import START_SECONDS, Spawned
@@ -85,15 +85,18 @@ class LinuxBackend(Backend):
         self._choose(zygote.groups)
         threads = _threads(request.effective)
         confined = self.choice.tier == "confined"
-        plan = self._confined_plan(request) if confined else self._plan(request.effective)
+        plan: Plan | ConfinedPlan
+        if confined:
+            own = scratch.make(self._runtime_dir, request.directory.name, fonts.cached())
+            plan = self._confined_plan(request.effective, own)
+        else:
+            plan = self._plan(request.effective)
         if cards is not None and isinstance(plan, Plan):
             plan = cards.extend(plan)
         # After all that may refuse: from here on there is something to leave behind.
         key = new_key()
         listeners, channels = _listen(request.directory)
-        protected = by_path(request.effective.protected)
-        secret = by_path(request.effective.hidden)
-        folders = [WritableFolder(path, protected, secret) for path in request.effective.write]
+        folders = _writable_folders(request.effective)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
         hidden = functools.partial(layout.hidden_paths, request.effective)
@@ -103,6 +106,7 @@ class LinuxBackend(Backend):
             instance = ConfinedInstance(plan, endpoints, self.choice.layers, ours, log_r, folders, hidden)
         else:
             instance = LinuxInstance(plan, endpoints, self.choice.layers, ours, log_r, folders, hidden)
+        instance.zygote = zygote
         identifier = f"{request.name}-{next(self._counter)}"
         own_folder = plan.scratch if isinstance(plan, ConfinedPlan) else None
         program = {"key": key.decode(), "threads": threads, "confined": own_folder}
@@ -150,6 +154,29 @@ class LinuxBackend(Backend):
                 sock.close()
         return instance
 
+    async def renew(self, instance: Instance, request: StartRequest) -> bool:
+        assert isinstance(instance, LinuxInstance)
+        if not await self.zygotes.is_current(instance.zygote):
+            return False
+        try:
+            self._require_guarantees(request)
+            return await _in_thread(self._renew, instance, request.effective) and instance.alive()
+        except (StartError, OSError):  # what a start meets as well, which tells it
+            return False
+
+    def _renew(self, instance: LinuxInstance, effective: Effective) -> bool:
+        """In a thread. Nothing inside can have changed what is compared as long as it is untouched, so that comes
+        last."""
+        then = instance.plan
+        now = self._plan(effective) if isinstance(then, Plan) else self._confined_plan(effective, Path(then.scratch))
+        if now != then or identities(now) != instance.sources:
+            return False
+        return instance.renew_folders(_writable_folders(effective)) and instance.untouched()
+
+    def not_loaded(self, effective: Effective) -> Mapping[str, str]:
+        start = effective.policy.start
+        return self.zygotes.problems(start.preload) if start.mode == "fork" else {}
+
     def _choose(self, groups: GroupKeeper) -> choice.Choice:
         """Which layers there are, by what holds now: a control group may have been refused."""
         self.machine = dataclasses.replace(self.machine, cgroup=groups.facts)
@@ -195,10 +222,8 @@ class LinuxBackend(Backend):
             raise gpu.needs_namespaces()
         return await gpu.find(wanted.devices, wanted.memory_fraction)
 
-    def _confined_plan(self, request: StartRequest) -> ConfinedPlan:
-        effective = request.effective
+    def _confined_plan(self, effective: Effective, folder: Path) -> ConfinedPlan:
         limits = effective.policy.limits
-        folder = scratch.make(self._runtime_dir, request.directory.name, fonts.cached())
         rules, hidden = confined_plan.rules(effective, folder, tuple(fonts.cached()))
         home, temporary = f"{folder}/home", f"{folder}/tmp"
         return ConfinedPlan(
@@ -225,6 +250,11 @@ class LinuxBackend(Backend):
 
 async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
     return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def _writable_folders(effective: Effective) -> list[WritableFolder]:
+    protected, secret = by_path(effective.protected), by_path(effective.hidden)
+    return [WritableFolder(path, protected, secret) for path in effective.write]
 
 
 def _make_folder(folder: Path) -> None:

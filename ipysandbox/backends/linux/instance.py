@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipysandbox import reach
 from ipysandbox.backends.attempt import Attempt
@@ -32,6 +32,9 @@ from .plan import Overlay, Plan
 from .rootfs import ordered
 from .walk import walk
 from .writable import WritableFolder
+
+if TYPE_CHECKING:
+    from .zygotes import Zygote
 
 _LOG_BYTES = 64 << 10
 _MOST_CHANGES, _MOST_LOOKED_AT = 5_000, 20_000
@@ -58,6 +61,9 @@ _FREE_SOCKETS = 256
 class LinuxInstance(Instance):
     """Owns the report socket, the log pipe and the scratch descriptor; knows the sandbox by its init process."""
 
+    #: It was forked from this one.
+    zygote: Zygote
+
     def __init__(
         self,
         plan: Plan | ConfinedPlan,
@@ -74,6 +80,8 @@ class LinuxInstance(Instance):
         self.records: list[Record] = []
         #: Where files that no longer have a name count as well.
         self._devices = frozenset(folder.device for folder in folders)
+        #: The files and folders that it was given, as the host had them then.
+        self.sources = identities(plan)
         self._find_hidden = hidden
         # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
         self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
@@ -404,6 +412,21 @@ class LinuxInstance(Instance):
     def untouched(self) -> bool:
         return self._run_times is not None and self._run_times == processes.run_times(self.pid)
 
+    def mark(self) -> None:
+        self._run_times = processes.run_times(self.pid)
+
+    def dismiss(self) -> None:
+        for record in self.records:
+            record.remove()
+
+    def renew_folders(self, fresh: list[WritableFolder]) -> bool:
+        """Count from what lies in writable folders now, if there is no more and no less to protect than there was."""
+        if any(now.before().differs(then.before()) for now, then in zip(fresh, self._folders, strict=True)):
+            return False
+        self._folders = fresh
+        self._next_look = 0.0
+        return True
+
     def written(self) -> tuple[list[str], int]:
         names: list[str] = []
         for folder in self._folders:
@@ -434,6 +457,15 @@ class LinuxInstance(Instance):
 
     def last_words(self) -> str:
         return clean_text(self._log.decode("utf-8", "replace"))
+
+
+def identities(plan: Plan | ConfinedPlan) -> tuple[tuple[int, int] | None, ...]:
+    """Which files and folders lie where a plan names them, now. What the kernel makes up has no number that stays."""
+    if isinstance(plan, ConfinedPlan):
+        named = [path for path, _ in plan.rules]
+    else:
+        named = [bind.source for bind in plan.binds] + [row.source for row in plan.overlays if row.source]
+    return tuple(_identity(os.path.realpath(path)) for path in named if not path.startswith(("/proc/", "/sys/")))
 
 
 def _identity(path: str) -> tuple[int, int] | None:

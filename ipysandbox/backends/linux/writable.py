@@ -45,6 +45,10 @@ class Before:
     since: int
     until: int
 
+    def differs(self, other: Before) -> bool:
+        """Whether there is something else to protect."""
+        return (self.mode, self.here) != (other.mode, other.here)
+
 
 def by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Whether one of the patterns means the entry at a relative path."""

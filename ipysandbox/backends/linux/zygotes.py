@@ -108,8 +108,15 @@ class Zygotes:
                 self._retire(oldest)
             return await self._new(wanted, stamp=stamp)
 
+    async def is_current(self, zygote: Zygote) -> bool:
+        """Whether a sandbox of it has what a new one would have."""
+        stamp = await asyncio.get_running_loop().run_in_executor(None, packages.stamp)
+        return zygote.handle.alive() and not zygote.handle.spoiled and zygote.stamp == stamp
+
     async def _new(self, preload: tuple[str, ...], *, own: bool = False, stamp: packages.Stamp = ()) -> Zygote:
         fonts.prepare()
+        if own:
+            stamp = await asyncio.get_running_loop().run_in_executor(None, packages.stamp)
         ahead = self._ahead
         if ahead is not None and not own and self._ahead_stamp == stamp and set(ahead.preload) == set(preload):
             spawned, self._ahead = ahead, None
