@@ -158,8 +158,8 @@ class Supervisor:
         }
 
     async def close(self) -> None:
-        await asyncio.gather(*(managed.close() for managed in self.sandboxes.values()), return_exceptions=True)
-        await self.pool.close()
+        closing = [managed.close() for managed in self.sandboxes.values()]
+        await asyncio.gather(*closing, self.pool.close(), return_exceptions=True)
         await self.backend.close()
         fonts.stop()
 

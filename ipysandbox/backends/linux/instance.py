@@ -230,6 +230,7 @@ class LinuxInstance(Instance):
             self._scratch = -1
         if not self._ready.done():
             self._ready.set_exception(StartError("the sandbox ended while starting", hint=self.last_words() or None))
+            self._ready.exception()  # nobody may wait for it any more
         for path in self.endpoints.channels.values():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -325,7 +326,7 @@ class LinuxInstance(Instance):
         grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
         old = time.monotonic() - self._exact_at > _EXACT_SECONDS
         if old or not known or self._exact + grown + buffers > self._memory_limit:
-            anonymous, shared = processes.memory(sample.pids)
+            anonymous, shared = processes.memory(sample.pids, self.pid)
             self._exact, self._exact_at = anonymous + max(shared, scratch), time.monotonic()
             self._exact_residents, grown = now, 0
         return self._exact + grown + buffers

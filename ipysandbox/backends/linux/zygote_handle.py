@@ -23,8 +23,8 @@ from . import fonts
 
 #: A cold start on a busy machine or a network file system; it takes half a second otherwise.
 START_SECONDS = 60.0
-#: From the order to end to the end; it has nothing to wait for but children that it kills.
-_END_SECONDS = 20.0
+#: From the order to end to the kill, by which its children end too: it may be in the middle of loading a library.
+_END_SECONDS = 2.0
 #: One thread each while it is forked from: a pool of threads does not survive a fork. Children set their own number.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
 
