@@ -115,7 +115,12 @@ class Instance(ABC):
     @abstractmethod
     def sweep(self) -> list[str]:
         """Disarm what the code left in writable paths and nobody should meet there: protected names that are new,
-        pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread."""
+        pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread, unless it is
+        ``quick_to_sweep``."""
+
+    @abstractmethod
+    def quick_to_sweep(self) -> bool:
+        """Whether a sweep takes no longer than ``measure``, by what was last counted."""
 
     @abstractmethod
     def untouched(self) -> bool:

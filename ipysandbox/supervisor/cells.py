@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Between the kernel's reply and its next output or "idle", which may overtake each other on two sockets (seconds).
 _IDLE_WAIT = 1.0
+#: Characters of code that are checked without leaving the event loop: a few milliseconds.
+_CHECKED_HERE = 2000
 #: For what was printed beyond the limit and belongs into a file (seconds).
 _REST_WAIT = 5.0
 _LAST_WORDS = 1500
@@ -210,7 +212,10 @@ class Cells:
         """Read the code first, where that was asked for; a refusal is answered."""
         if not (self._box.validate and options.get("validate", True)):
             return True
-        report = await asyncio.get_running_loop().run_in_executor(None, self._box.check, source)
+        if len(source) <= _CHECKED_HERE:
+            report = self._box.check(source)
+        else:
+            report = await asyncio.get_running_loop().run_in_executor(None, self._box.check, source)
         if report["verdict"] == "ok":
             return True
         rules = [finding["rule"] for finding in report["findings"] if finding["severity"] == "refuse"]
@@ -225,7 +230,7 @@ class Cells:
         self._box.watch.begin(cell, instance)
         self.running = cell
         self._none.clear()
-        self._box.watch.wake()
+        self._box.watch.began()
         await self._box.relay.forward("shell", cell.request)
         if not instance.alive():
             cell.done.set()

@@ -405,7 +405,10 @@ class Managed:
 
     async def _sweep(self, instance: Instance) -> list[str]:
         async with self._sweeping:
-            removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
+            if instance.quick_to_sweep():
+                removed = instance.sweep()
+            else:
+                removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
             self._written = instance.written()
         self._tell_disarmed(removed)
         return removed

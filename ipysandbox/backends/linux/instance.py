@@ -42,6 +42,8 @@ _REPORT_BYTES = 1 << 20
 #: The monitor answers in a millisecond; it is a process of ours and waits for nothing else.
 _COVER_SECONDS = 10.0
 _QUICK_LOOK = 0.05
+#: A sweep of so many entries takes a few milliseconds.
+_QUICK_ENTRIES = 300
 #: The search gives up by itself before that, unless the file system no longer answers.
 _LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
@@ -83,6 +85,7 @@ class LinuxInstance(Instance):
         #: The files and folders that it was given, as the host had them then.
         self.sources = identities(plan)
         self._find_hidden = hidden
+        self._overlays = _writable_overlays(plan)
         # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
         self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
         self._covered = {path: _identity(path) for path in plan.covered}
@@ -410,6 +413,9 @@ class LinuxInstance(Instance):
                 record.remove()
         return done
 
+    def quick_to_sweep(self) -> bool:
+        return sum(folder.entries for folder in self._folders) < _QUICK_ENTRIES
+
     def untouched(self) -> bool:
         return self._run_times is not None and self._run_times == processes.run_times(self.pid)
 
@@ -440,7 +446,7 @@ class LinuxInstance(Instance):
         if self._scratch < 0:
             return self._last_changes
         found: list[Change] = []
-        for number, overlay in self._overlays():
+        for number, overlay in self._overlays:
             base = os.path.relpath(overlay, self.plan.project)
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
@@ -449,12 +455,6 @@ class LinuxInstance(Instance):
                 continue
             _list_upper(upper, "" if base == "." else base + "/", overlay, found)
         return sorted(found, key=lambda change: change.path)
-
-    def _overlays(self) -> list[tuple[int, str]]:
-        if isinstance(self.plan, ConfinedPlan):
-            return []
-        steps = enumerate(ordered(self.plan))
-        return [(number, step.target) for number, step in steps if isinstance(step, Overlay) and step.writable]
 
     def last_words(self) -> str:
         return clean_text(self._log.decode("utf-8", "replace"))
@@ -467,6 +467,14 @@ def identities(plan: Plan | ConfinedPlan) -> tuple[tuple[int, int] | None, ...]:
     else:
         named = [bind.source for bind in plan.binds] + [row.source for row in plan.overlays if row.source]
     return tuple(_identity(os.path.realpath(path)) for path in named if not path.startswith(("/proc/", "/sys/")))
+
+
+def _writable_overlays(plan: Plan | ConfinedPlan) -> list[tuple[int, str]]:
+    """Number and place of each, as ``rootfs`` counts them."""
+    if isinstance(plan, ConfinedPlan):
+        return []
+    steps = enumerate(ordered(plan))
+    return [(number, step.target) for number, step in steps if isinstance(step, Overlay) and step.writable]
 
 
 def _identity(path: str) -> tuple[int, int] | None:

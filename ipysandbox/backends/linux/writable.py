@@ -120,6 +120,11 @@ class WritableFolder:
             self._next = now + max(2.0, 10 * (time.monotonic() - now))
         return self.bytes, self.files
 
+    @property
+    def entries(self) -> int:
+        """How many lay here when they were last counted."""
+        return self._base_files + self.files
+
     def _filesystem(self) -> tuple[int, int]:
         try:
             v = os.statvfs(self.path)
