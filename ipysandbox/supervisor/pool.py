@@ -151,13 +151,11 @@ class Pool:
     # -- filling it
 
     async def _run(self) -> None:
-        while True:
-            pause = self._next_end()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause)
+        while not self._closed:
+            await _set(self._wake, self._next_end())
             self._wake.clear()
             self._end_idle()
-            while (wanted := self._lacking()) is not None:
+            while not self._closed and (wanted := self._lacking()) is not None:
                 await self._quiet()
                 if wanted is self._lacking():  # nobody has come meanwhile
                     await self._add(wanted)
@@ -182,13 +180,10 @@ class Pool:
 
     async def _quiet(self) -> None:
         """Until nobody has wanted anything for a while."""
-        while True:
+        stirred = True
+        while stirred:
             self._stirred.clear()
-            pause = None if self._busy() else QUIET_SECONDS
-            try:
-                await asyncio.wait_for(self._stirred.wait(), pause)
-            except asyncio.TimeoutError:
-                return
+            stirred = await _set(self._stirred, None if self._busy() else QUIET_SECONDS)
 
     async def _add(self, wanted: _Wanted) -> None:
         try:
@@ -233,6 +228,15 @@ class Pool:
                 folders.close()
                 remove_directory(directory)
             raise
+
+
+async def _set(event: asyncio.Event, seconds: float | None) -> bool:
+    """Whether it is set by then. ``wait_for`` loses a cancellation that comes at the same moment (before 3.12)."""
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        return bool((await asyncio.wait({waiting}, timeout=seconds))[0])
+    finally:
+        waiting.cancel()
 
 
 def _can_wait(effective: Effective) -> bool:

@@ -48,9 +48,12 @@ class Unfit(Exception):
 def spawn(runtime_dir: Path, host: int, preload: Sequence[str] = PRELOAD) -> Spawned:
     """Start a zygote process; it loads what kernels need, then ``preload``, while the caller goes on."""
     began = time.time_ns()
+    try:
+        seen = os.pidfd_open(host)  # not by its number: sandboxes can read the command line
+    except ProcessLookupError:
+        raise StartError("the process that this sandbox is for has ended") from None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     errors = os.memfd_create("zygote-errors", os.MFD_CLOEXEC)
-    seen = os.pidfd_open(host)  # not by its number: sandboxes can read the command line
     code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), int(argv[1]), *argv[2:])"
     # What many use has been looked at by us; anything else is tried before it counts.
     known, tried = (",".join(n for n in preload if (n in PRELOAD) is ours) for ours in (True, False))
