@@ -112,7 +112,7 @@ class Trial:
 
     def __init__(self, name: str, close: tuple[int, ...]) -> None:
         self.name = name
-        self.fd, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fd, write = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
