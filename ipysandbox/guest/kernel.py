@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import random
 import signal
 import sys
 import warnings
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 import zmq
 from ipykernel import kernelapp
@@ -22,7 +21,7 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, figures, gpu, progress, script, streams, threads, values
+from . import CHANNELS, confined, figures, fresh, gpu, progress, script, streams, threads, values
 from .forks import ForkAwareIOPubThread
 
 #: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
@@ -139,6 +138,12 @@ class SandboxKernel(IPythonKernel):
     #: Buffers of the value that was asked for last, for whoever reads them in this process's memory.
     _held: list[Any] = []  # noqa: RUF012 - replaced, never changed
 
+    def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> Any:
+        """Asked before each request."""
+        if msg["header"]["msg_type"] != "kernel_info_request":
+            _meet_the_project()
+        return super().should_handle(stream, msg, idents)  # type: ignore[no-untyped-call]
+
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """As always; what "script" in the metadata holds, if anything, is this cell's alone."""
         self._held = []
@@ -163,6 +168,7 @@ class SandboxKernel(IPythonKernel):
             if os.getpid() != kernel:
                 _end_of_a_fork(status)
             streams.wait_for_programs()
+            cast(ForkAwareIOPubThread, self.iopub_thread).forget_ended_threads()
             _ignore_interrupts()  # what is left is to send the reply, whole
 
     def raw_input(self, prompt: Any = "") -> Any:
@@ -247,14 +253,6 @@ def _refuse_questions_that_are_off() -> None:
 _QUESTIONS = (SandboxKernel.raw_input.__code__, SandboxKernel.getpass.__code__)
 
 
-def _reseed() -> None:
-    """Siblings were forked from one process: without this they would draw the same numbers."""
-    random.seed()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-
-
 class _Leave:
     """``exit`` and ``quit``: end the cell as they end a script. IPython's own stops the kernel some cells later."""
 
@@ -309,6 +307,18 @@ def _show_some_errors_shortly(shell: Any) -> None:
     shell.showtraceback = showtraceback
 
 
+_has_met_the_project = False
+
+
+def _meet_the_project() -> None:
+    """Not before somebody asks for something: a kernel that waits ready has read and run nothing of the project."""
+    global _has_met_the_project
+    if not _has_met_the_project:
+        _has_met_the_project = True
+        fresh.read_settings()
+        _import_from_the_project()
+
+
 def _import_from_the_project() -> None:
     """Put the current folder on the path where an ordinary kernel has it: after the standard library.
 
@@ -325,12 +335,11 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     folder where the sandbox has no file systems of its own, or None, "gpu": its share of graphics cards, or None,
     "widgets": whether they are seen}.
     """
-    _reseed()
+    fresh.after_fork()
     if program["confined"]:
         confined.prepare(program["confined"])
     if program["gpu"]:
         gpu.prepare(program["gpu"]["fraction"], program["gpu"]["bytes"])
-    _import_from_the_project()
     threads.set_numeric_threads(int(program["threads"]))
     if os.environ.get("IPYSANDBOX_HTML") == "isolate":
         figures.prepare()

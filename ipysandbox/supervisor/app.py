@@ -32,6 +32,7 @@ from ipysandbox.policy import Effective, resolve
 from ipysandbox.policy.secret_values import secret_values
 
 from .managed import Managed
+from .pool import Pool
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 #: How often this process looks at its own size, and what it may be at most: values of 512 MiB pass through it.
@@ -55,8 +56,12 @@ class Supervisor:
         self.secrets = KnownSecrets(secret_values(os.environ))
         self.sandboxes: dict[str, Managed] = {}
         self.finished = asyncio.Event()
-        self._number = 0
+        self._number = self._starting = 0
+        self.pool = Pool(self.backend, folder, self._busy)
         self._locks: dict[str, asyncio.Lock] = {}
+
+    def _busy(self) -> bool:
+        return self._starting > 0 or any(managed.busy for managed in self.sandboxes.values())
 
     async def open(self, body: Mapping[str, Any]) -> Managed:
         """The sandbox that ``body`` asks for: the running one of that name when its policy is the same, else a new
@@ -106,12 +111,16 @@ class Supervisor:
                 notebook=body.get("notebook"),
                 secrets=self.secrets,
                 page=bool(body.get("page")),
+                pool=self.pool,
             )
+            self._starting += 1
             try:
                 await managed.start()
             except BaseException:
                 await managed.close()
                 raise
+            finally:
+                self._starting -= 1
             if running is not None:
                 managed.notices += running.notices  # what nobody was told yet
                 changed = running.effective.differs_in(effective)
@@ -147,11 +156,13 @@ class Supervisor:
             "pid": os.getpid(),
             "host_pid": self.host_pid,
             "started": self.started,
+            "pool": self.pool.state(),
             "sandboxes": [managed.state() for managed in self.sandboxes.values()],
         }
 
     async def close(self) -> None:
-        await asyncio.gather(*(managed.close() for managed in self.sandboxes.values()), return_exceptions=True)
+        closing = [managed.close() for managed in self.sandboxes.values()]
+        await asyncio.gather(*closing, self.pool.close(), return_exceptions=True)
         await self.backend.close()
         fonts.stop()
 
