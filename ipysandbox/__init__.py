@@ -1,7 +1,7 @@
 """Sandboxed cells for Jupyter and IPython: ``%load_ext ipysandbox``, then ``%%sandbox`` on top of a cell.
 
-Public names: ``Sandbox``, ``RunResult``, ``RunError``, ``Policy``, ``Change``, ``LimitHit`` and the errors of
-``ipysandbox.errors``. They load when first used: importing this package alone costs next to nothing.
+Public names: ``Sandbox``, ``SandboxExecutor``, ``RunResult``, ``RunError``, ``Policy``, ``Change``, ``LimitHit`` and
+the errors of ``ipysandbox.errors``. They load when first used: importing this package alone costs next to nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from .errors import SandboxError as SandboxError
     from .errors import SandboxInterrupted as SandboxInterrupted
     from .errors import StartError as StartError
+    from .errors import TaskError as TaskError
     from .errors import ValueRefused as ValueRefused
+    from .executor import SandboxExecutor as SandboxExecutor
     from .policy import Policy as Policy
     from .sandbox import RunError as RunError
     from .sandbox import RunResult as RunResult
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Sandbox": "sandbox",
+    "SandboxExecutor": "executor",
     "RunResult": "sandbox",
     "RunError": "sandbox",
     "Policy": "policy",
@@ -45,12 +48,13 @@ _HOMES = {
             "SandboxError",
             "SandboxInterrupted",
             "StartError",
+            "TaskError",
             "ValueRefused",
         ),
         "errors",
     ),
 }
-__all__ = sorted(_HOMES)
+__all__ = sorted([*_HOMES, "register_joblib"])
 
 
 def __getattr__(name: str) -> Any:
@@ -61,6 +65,16 @@ def __getattr__(name: str) -> Any:
     # What this package is made of must not come from a notebook's folder, which may be a stranger's.
     with trusted_imports():
         return getattr(importlib.import_module(f"ipysandbox.{_HOMES[name]}"), name)
+
+
+def register_joblib() -> None:
+    """Make joblib's backend "ipysandbox" known: ``joblib.parallel_config("ipysandbox")`` runs jobs in sandboxes."""
+    from .bootstrap import trusted_imports
+
+    with trusted_imports():
+        from .executor.joblib import register
+
+        register()
 
 
 def load_ipython_extension(ipython: Any) -> None:

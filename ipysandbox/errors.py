@@ -77,15 +77,35 @@ class CheckRefused(SandboxError):
 
 
 class LimitExceeded(SandboxError):
-    """A limit of the policy ended the cell."""
+    """A limit of the policy ended the cell, or the task: its key, its value, and what was seen (seconds, bytes or a
+    count; None where the kernel refused it)."""
 
     kind = "limit"
+    name = ""
+    value: float = 0.0
+    observed: float | None = None
 
 
 class SandboxInterrupted(SandboxError):
     """Somebody interrupted the cell."""
 
     kind = "interrupted"
+
+
+class TaskError(SandboxError):
+    """A task of an executor raised an exception of a class that is not rebuilt here: ``ename`` of ``module``."""
+
+    kind = "task"
+    module = ename = ""
+
+
+class RemoteError(SandboxError):
+    """The traceback of a task, as text; the cause of what the task raised."""
+
+    kind = "remote"
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.message}"""'
 
 
 class ValueRefused(SandboxError):
@@ -105,6 +125,8 @@ _KINDS: dict[str, type[SandboxError]] = {
         CheckRefused,
         LimitExceeded,
         SandboxInterrupted,
+        TaskError,
+        RemoteError,
         ValueRefused,
     )
 }

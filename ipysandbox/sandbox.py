@@ -138,7 +138,7 @@ class Sandbox:
         self.name = name or f"box-{next(_numbers)}"
         self._request = {
             "name": self.name,
-            "policy": _as_json(policy),
+            "policy": as_json(policy),
             "cwd": os.path.abspath(project or os.getcwd()),
             "overrides": dict(overrides or {}),
             "validate": validate,
@@ -487,7 +487,7 @@ def _no_value() -> None:
     return None
 
 
-def _as_json(policy: str | Path | Mapping[str, Any] | Policy | None) -> Any:
+def as_json(policy: str | Path | Mapping[str, Any] | Policy | None) -> Any:
     if isinstance(policy, Path):
         return str(policy.absolute())
     if isinstance(policy, Policy):

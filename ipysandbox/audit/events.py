@@ -30,6 +30,13 @@ CELL_RESULT = "cell.result"
 """A cell has ended. number, status (ok, error, refused, limit, interrupted, died), error (the exception's class name),
 usage {cpu, wall, memory_peak, processes_peak, disk, output}, changes (number of changed files), state_kept."""
 
+TASK_STARTED = "task.started"
+"""A task of an executor begins, in a sandbox of its own. number, sha256 (of the pickled call), size."""
+
+TASK_RESULT = "task.result"
+"""A task has ended, and its sandbox with it. number, status (ok, error, limit, refused, died, cancelled), error (the
+exception's class name), limit, usage {wall, cpu, memory_peak}."""
+
 LIMIT_HIT = "limit.hit"
 """A limit ended something. limit, value, observed, number (of the cell), state_kept."""
 
@@ -64,6 +71,8 @@ ACTIONS = frozenset(
         CELL_SUBMITTED,
         CHECK_VERDICT,
         CELL_RESULT,
+        TASK_STARTED,
+        TASK_RESULT,
         LIMIT_HIT,
         NETWORK_REFUSED,
         SYSCALL_REFUSED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
@@ -31,8 +32,11 @@ from ipysandbox.output.redact import KnownSecrets, Redactor
 from ipysandbox.policy import Effective, resolve
 from ipysandbox.policy.secret_values import secret_values
 
+from . import task_wire as wire
 from .managed import Managed
 from .pool import Pool
+from .task_lane import TaskLane
+from .task_lane import serve as serve_lane
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 #: How often this process looks at its own size, and what it may be at most: values of 512 MiB pass through it.
@@ -55,6 +59,8 @@ class Supervisor:
         #: The environment is the host process's own, as it was when it started this one.
         self.secrets = KnownSecrets(secret_values(os.environ))
         self.sandboxes: dict[str, Managed] = {}
+        #: Of executors, by name.
+        self.lanes: dict[str, TaskLane] = {}
         self.finished = asyncio.Event()
         self._number = self._starting = 0
         self.pool = Pool(self.backend, folder, self._busy)
@@ -75,19 +81,7 @@ class Supervisor:
         backend = str(body.get("backend") or "linux")
         if backend != self.backend.name:
             raise NotAvailable(f"the backend {backend!r} is not available in this version", hint="Use --backend linux.")
-        cwd = Path(str(body["cwd"]))
-        policy = body.get("policy")
-        environ = body.get("environ") or os.environ
-
-        def resolved(overrides: Mapping[str, object]) -> Effective:
-            merged = {**(body.get("overrides") or {}), **overrides}
-            try:
-                return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
-            except PolicyError:
-                if not cwd.is_dir():  # it answers, or the error were another
-                    raise PolicyError(f"the project folder {cwd} does not exist", hint="check the path") from None
-                raise
-
+        resolved = functools.partial(_resolved, body)
         # In a thread: it may have to wait for a file system's answer, and limits are watched meanwhile.
         effective = await asyncio.get_running_loop().run_in_executor(None, resolved, {})
         async with self._locks.setdefault(name, asyncio.Lock()):
@@ -138,6 +132,26 @@ class Supervisor:
         except (OSError, zmq.ZMQError) as exc:
             raise StartError(f"the sandbox's sockets can't be made: {exc}", hint=SOCKETS_HINT) from None
 
+    async def serve_tasks(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One executor, for as long as it holds its connection."""
+        kind, _, size = wire.HEADER.unpack(await reader.readexactly(wire.HEADER.size))
+        try:
+            if kind != wire.OPEN or size > wire.MOST_JSON:
+                raise SandboxError("an executor begins with what it wants")
+            body = json.loads(await reader.readexactly(size))
+            effective = await asyncio.get_running_loop().run_in_executor(None, _resolved, body, {})
+        except SandboxError as exc:
+            writer.write(wire.frame(wire.FAILED, 0, json.dumps(exc.to_json()).encode()))
+            writer.close()
+            return
+        self._number += 1
+        lane = TaskLane(self, f"tasks-{self._number}", self.folder / f"s{self._number}", effective, body, writer)
+        self.lanes[lane.name] = lane
+        await serve_lane(lane, reader, writer, self._forget)
+
+    def _forget(self, lane: TaskLane) -> None:
+        self.lanes.pop(lane.name, None)
+
     def get(self, name: str) -> Managed:
         try:
             return self.sandboxes[name]
@@ -158,13 +172,28 @@ class Supervisor:
             "started": self.started,
             "pool": self.pool.state(),
             "sandboxes": [managed.state() for managed in self.sandboxes.values()],
+            "executors": [lane.state() for lane in self.lanes.values()],
         }
 
     async def close(self) -> None:
-        closing = [managed.close() for managed in self.sandboxes.values()]
-        await asyncio.gather(*closing, self.pool.close(), return_exceptions=True)
+        ends = [managed.close() for managed in self.sandboxes.values()]
+        ends += [lane.close() for lane in self.lanes.values()]
+        await asyncio.gather(*ends, self.pool.close(), return_exceptions=True)
         await self.backend.close()
         fonts.stop()
+
+
+def _resolved(body: Mapping[str, Any], overrides: Mapping[str, object]) -> Effective:
+    """The policy that a request asks for."""
+    cwd = Path(str(body["cwd"]))
+    merged = {**(body.get("overrides") or {}), **overrides}
+    environ = body.get("environ") or os.environ
+    try:
+        return _without_missing_default(resolve(body.get("policy"), cwd=cwd, overrides=merged, environ=environ))
+    except PolicyError:
+        if not cwd.is_dir():  # it answers, or the error were another
+            raise PolicyError(f"the project folder {cwd} does not exist", hint="check the path") from None
+        raise
 
 
 def _without_missing_default(effective: Effective) -> Effective:
@@ -314,12 +343,15 @@ async def _serve(
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal's Ctrl-C is the host kernel's to handle
     server = tornado.httpserver.HTTPServer(_application(supervisor))
     server.add_socket(tornado.netutil.bind_unix_socket(str(folder / "ctl.sock"), mode=0o600))
+    tasks = await asyncio.start_unix_server(supervisor.serve_tasks, folder / wire.SOCKET, limit=1 << 20)
+    os.chmod(folder / wire.SOCKET, 0o600)
     tell({"folder": str(folder)})
     helpers = [asyncio.ensure_future(_prepare(supervisor)), asyncio.ensure_future(_guard_memory(supervisor))]
     await supervisor.finished.wait()
     for helper in helpers:
         helper.cancel()
     server.stop()
+    tasks.close()
     await supervisor.close()
     # A thread that a stalled file system holds can't be joined. The sandboxes are gone; the zygote removes the folder.
     leave = threading.Timer(_LEAVE_SECONDS, os._exit, [1])

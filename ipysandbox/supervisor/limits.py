@@ -26,7 +26,7 @@ class LimitHit:
 
 
 #: How to give more, by limit: the option of the magic where there is one.
-_OPTIONS = {"wall": "--timeout", "cpu": "--cpu", "memory": "--memory"}
+OPTIONS = {"wall": "--timeout", "cpu": "--cpu", "memory": "--memory"}
 _WORDS = {
     "wall": "time: the cell ran for {observed}, its limit on wall time is {value}",
     "cpu": "cpu time: the cell used {observed} of processor time, its limit is {value}",
@@ -75,7 +75,7 @@ def hit(name: str, value: float, observed: float | None) -> LimitHit:
         value=_show(name, value), observed=_show(name, observed), files=f"{_files(value):,.0f}"
     )
     key = "disk" if name == "files" else name
-    option = f"{_OPTIONS[name]} {_more(name, value, observed)} or " if name in _OPTIONS else ""
+    option = f"{OPTIONS[name]} {_more(name, value, observed)} or " if name in OPTIONS else ""
     where = f"{key} under [limits]" if name != "gpu" else "memory_fraction under [limits.gpu]"
     return LimitHit(name, value, observed, f"limit on {words}. To allow more: {option}{where} in the policy.")
 

@@ -20,21 +20,26 @@ if TYPE_CHECKING:
     from .managed import Managed
 
 #: How often usage is read: while something runs, and while nothing does but a kernel that waits.
-_BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.5
+BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.5
 #: From this share of a processor on, something runs.
 _RUNS_FROM = 0.05
 #: From the interrupt that a limit on time sends to the kill.
 _LIMIT_GRACE = 1.5
 #: Below this share of the limit the quick figure for memory is good enough.
-_EXACT_ABOVE = 0.5
+EXACT_ABOVE = 0.5
 #: What one processor can fill in a second (bytes): zeroed pages of 2 MiB on a fast machine, measured at 3 to 4 GB.
-_FILL_RATE = 4 << 30
+FILL_RATE = 4 << 30
 #: What can be written to files in a second (bytes), as long as it goes into the kernel's cache.
-_WRITE_RATE = 2 << 30
+WRITE_RATE = 2 << 30
 #: Between two looks at least, and at least so many times what a look takes: watching must not be the work.
-_SOONEST, _COST_FACTOR = 0.005, 5
+SOONEST, COST_FACTOR = 0.005, 5
 #: After a cell that went over its limit on cpu time, what goes on computing gets this share of it, in seconds at least.
 _AFTER_CPU, _AFTER_CPU_LEAST = 0.05, 0.2
+#: Where what a sandbox holds on disk can't be counted.
+HIDDEN = (
+    "limit on disk space: a process in the sandbox hid which files it holds open; they can't be counted. "
+    "To allow more: start only programs that may be read as well as run."
+)
 
 
 class Watch:
@@ -137,15 +142,15 @@ class Watch:
         if cell is None and not (left_behind or self._overdrawn):
             return _IDLE_SECONDS
         limits = cell.limits if cell else self._box.limits
-        full = (limits.disk - self.usage.disk) / _WRITE_RATE
+        full = (limits.disk - self.usage.disk) / WRITE_RATE
         if instance is not None and "memory" not in instance.bounded:
-            full = min(full, (limits.memory - self.usage.memory) / (_FILL_RATE * max(1.0, limits.cpus)))
-        return min(_BUSY_SECONDS, max(_SOONEST, full, _COST_FACTOR * self._cost))
+            full = min(full, (limits.memory - self.usage.memory) / (FILL_RATE * max(1.0, limits.cpus)))
+        return min(BUSY_SECONDS, max(SOONEST, full, COST_FACTOR * self._cost))
 
     def _look(self, instance: Instance, cell: Cell | None) -> None:
         """Measure once, and end what is over a limit. Raises ProcessLookupError when the sandbox has ended."""
         limits = cell.limits if cell else self._box.limits
-        instance.exact_above(int(limits.memory * _EXACT_ABOVE), limits.memory)
+        instance.exact_above(int(limits.memory * EXACT_ABOVE), limits.memory)
         began = time.monotonic()
         usage = instance.measure()
         self._cost = time.monotonic() - began
@@ -209,8 +214,7 @@ class Watch:
             return  # killed for another reason, which is the one to tell
         hit = replace(
             limit_rules.hit("disk", self._box.limits.disk, None),
-            text="limit on disk space: a process in the sandbox hid which files it holds open; they can't be counted. "
-            "To allow more: start only programs that may be read as well as run.",
+            text=HIDDEN,
         )
         cell = self._box.cell
         if cell is not None and cell.hit is None:

@@ -115,11 +115,11 @@ def unpack(frames: Sequence[Buffer], key: bytes, *, most: int | None = None) -> 
         if sum(map(len, parts[:3])) > _MOST_HEADERS:
             raise BadMessage("large headers")
         too_large = {"status": "error", "ename": "ValueError", "evalue": f"an answer of more than {most} bytes of text"}
-        header, parent, metadata = (_load(part) for part in parts[:3])
+        header, parent, metadata = (load(part) for part in parts[:3])
         return Message(header, parent, metadata, {**too_large, "traceback": []}, [*map(bytes, frames[:at])])
     if not hmac.compare_digest(signature, sign(key, parts)):
         raise BadMessage("wrong signature")
-    header, parent, metadata, content = (_load(part) for part in parts)
+    header, parent, metadata, content = (load(part) for part in parts)
     return Message(header, parent, metadata, content, [*map(bytes, frames[:at])], list(frames[at + _PARTS :]))
 
 
@@ -138,7 +138,8 @@ def _items(part: bytes) -> int:
     return sum(part.count(mark) for mark in (b",", b"[", b"{"))
 
 
-def _load(part: bytes) -> dict[str, Any]:
+def load(part: bytes) -> dict[str, Any]:
+    """A JSON object with bounds on what it may hold. Raises BadMessage."""
     # Counting is quick and counts what stands in strings too; taking those out first is done only where it matters.
     if len(part) > _LOOK_ABOVE and _items(part) > _MOST_ITEMS and _has_too_many(part):
         raise BadMessage("too many items")

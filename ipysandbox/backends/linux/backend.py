@@ -14,7 +14,7 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from .group_keeper import GroupKeeper
 from .groups import Bounds
 from .instance import LinuxInstance, identities, new_key
 from .plan import Bind, Plan
+from .task_room import TaskRoom, Tools
 from .writable import WritableFolder, by_path
 from .zygote_handle import START_SECONDS, Spawned
 from .zygotes import Zygote, Zygotes, until_fit
@@ -64,20 +65,24 @@ class LinuxBackend(Backend):
         await _in_thread(left_behind.disarm, request.effective.write, done)
 
     async def start(self, request: StartRequest) -> Instance:
-        self._require_guarantees(request)
-        for path in request.effective.write:
-            _make_folder(path)
+        self._make_ready(request.effective)
         cards = await self._cards(request.effective)
         return await until_fit(
             self.zygotes, request.effective.policy.start, functools.partial(self._start, request, cards)
         )
 
-    def _require_guarantees(self, request: StartRequest) -> None:
+    def _make_ready(self, effective: Effective) -> None:
+        """Raises StartError unless every guarantee can be held here, as fully as the policy requires."""
+        self._require_guarantees(effective)
+        for path in effective.write:
+            _make_folder(path)
+
+    def _require_guarantees(self, effective: Effective) -> None:
         if self.choice.gaps:
             first = self.choice.gaps[0]
             names = ", ".join(gap.guarantee for gap in self.choice.gaps)
             raise StartError(f"{names} can't be held on this machine: {first.reason}", hint=first.remedy)
-        weaker = choice.refused(self.choice, request.effective.policy.require)
+        weaker = choice.refused(self.choice, effective.policy.require)
         if weaker is not None:
             raise StartError(f"require: {weaker.guarantee}: {weaker.reason}", hint=weaker.remedy)
 
@@ -154,12 +159,28 @@ class LinuxBackend(Backend):
                 sock.close()
         return instance
 
+    def task_room(
+        self, request: StartRequest, workers: int, preload: Sequence[str], suggested: Sequence[str]
+    ) -> TaskRoom:
+        """Where the tasks of an executor run, each in a sandbox of its own; ``TaskRoom.open`` starts it. ``preload``:
+        modules for them to share; ``suggested``: those that may be left out."""
+        tools = Tools(
+            runtime_dir=self._runtime_dir,
+            zygotes=self.zygotes,
+            choice=lambda: self.choice,
+            choose=self._choose,
+            make_ready=self._make_ready,
+            plan=self._plan,
+            confined_plan=self._confined_plan,
+        )
+        return TaskRoom(tools, request, workers, preload, suggested)
+
     async def renew(self, instance: Instance, request: StartRequest) -> bool:
         assert isinstance(instance, LinuxInstance)
         if not await self.zygotes.is_current(instance.zygote):
             return False
         try:
-            self._require_guarantees(request)
+            self._require_guarantees(request.effective)
             return await _in_thread(self._renew, instance, request.effective) and instance.alive()
         except (StartError, OSError):  # what a start meets as well, which tells it
             return False

@@ -71,6 +71,25 @@ def run(plan: ConfinedPlan, outside: int, answered: Callable[[], int]) -> list[s
     return failures + _posture(plan)
 
 
+def again(plan: ConfinedPlan, outside: int) -> list[str]:
+    """The same where an earlier sandbox of one plan has passed ``run``; ``selftest.again`` says why that is enough."""
+    failures = []
+    tries: list[Callable[[], object]] = [
+        lambda: os.kill(outside, 0),
+        lambda: socket.socket(socket.AF_INET).close(),
+        lambda: libc.unshare(libc.CLONE_NEWUSER),
+        *(lambda path=path: os.close(os.open(path, os.O_RDONLY)) for path in plan.absent),
+    ]
+    for number, action in enumerate(tries):
+        try:
+            action()
+        except OSError as exc:
+            if exc.errno in _REFUSED:
+                continue
+        failures.append(f"the try {number} was not refused")
+    return failures + _posture(plan)
+
+
 def _is_shown(plan: ConfinedPlan) -> bool:
     """A project that is too wide, a home as a whole, is not read at all."""
     ways = [path.rstrip("/") + "/" for path, rights in plan.rules if rights & landlock.READ_DIR]

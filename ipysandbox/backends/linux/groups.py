@@ -83,6 +83,12 @@ class Group:
     def used(self) -> Used:
         return _used_1(self.paths) if self._version == 1 else _used_2(self.paths[""], self._controllers)
 
+    def oom_kills(self) -> int:
+        """As ``used`` tells, without the rest."""
+        if self._version == 1:
+            return _fields(f"{self.paths['memory']}/memory.oom_control").get("oom_kill", 0)
+        return _fields(f"{self.paths['']}/memory.events").get("oom_kill", 0)
+
     def kill(self) -> None:
         """End every process in it, whatever it forks meanwhile."""
         if self._version == 2:

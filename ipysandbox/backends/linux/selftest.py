@@ -64,6 +64,24 @@ def run(plan: Plan, outside: Outside) -> list[str]:
     return tests.failures
 
 
+def again(plan: Plan, outside: Outside) -> list[str]:
+    """The same for a sandbox of whose kind an earlier one has passed ``run``.
+
+    Both are forks of one process, which has changed nothing since, and go through the same steps with the same plan; a
+    step that the kernel refuses is a failure of the start by itself. So what is left to look at is what the kernel says
+    of this process, and one thing that each layer must refuse.
+    """
+    tests = _Tests()
+    tests.refused("reading a file that no rule opens (Landlock)", lambda: _read(rootfs.CLOSED), errno.EACCES)
+    tests.refused("a network connection", lambda: _connect(_NOWHERE, socket.SOCK_DGRAM), errno.ENETUNREACH)
+    tests.refused("a signal outside", lambda: os.kill(outside.pid, 0), errno.ESRCH)
+    tests.refused("a new user namespace", lambda: libc.unshare(libc.CLONE_NEWUSER), errno.EPERM)
+    for path in plan.absent:
+        tests.refused(f"reading {path}", lambda path=path: os.stat(path), errno.ENOENT, errno.EACCES, errno.ENOTDIR)  # type: ignore[misc]
+    tests.failures += _posture(plan, outside)
+    return tests.failures
+
+
 class _Tests:
     def __init__(self) -> None:
         self.failures: list[str] = []
@@ -152,7 +170,6 @@ def _devices_that_are_up() -> Iterator[str]:
 
 
 def _posture(plan: Plan, outside: Outside) -> Iterator[str]:
-    """What the kernel itself tells about this process."""
     with open("/proc/self/status") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"):

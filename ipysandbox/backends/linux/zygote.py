@@ -187,6 +187,10 @@ def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, own:
         # The plan comes over the sandbox's own socket: what it holds never enters the zygote's memory.
         request = json.loads(_read_exactly(report_sock, _HEADER.unpack(_read_exactly(report_sock, 4))[0]))
         request["zygote"] = message["zygote"]
+        if request["tier"] == "nursery":
+            from . import nursery
+
+            os._exit(nursery.serve(request, report_sock))
         from ipysandbox.guest import kernel
 
         monitor = confined.monitor if request["tier"] == "confined" else launch.monitor

@@ -1,0 +1,383 @@
+"""The sandboxes of one executor: what they share (plan, writable folders, workers), and how each task's is started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import json
+import math
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ipysandbox.backends.base import StartRequest
+from ipysandbox.errors import StartError
+from ipysandbox.policy import Effective
+
+from . import fonts, left_behind, processes, scratch, task_instance
+from .choice import Choice
+from .confined_plan import ConfinedPlan
+from .group_keeper import GroupKeeper
+from .groups import Bounds, Group, Used
+from .plan import Plan
+from .task_instance import Task
+from .writable import WritableFolder, by_path
+from .zygote_handle import START_SECONDS
+from .zygotes import Zygote, Zygotes, until_fit
+
+_T = TypeVar("_T")
+#: A look for names to hide or to cover takes at most this share of the time.
+_LOOK_SHARE = 20
+_NUMBERS = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the backend lends: these sandboxes stand on its zygote, plans and control groups."""
+
+    runtime_dir: Path
+    zygotes: Zygotes
+    choice: Callable[[], Choice]
+    choose: Callable[[GroupKeeper], object]
+    make_ready: Callable[[Effective], None]
+    plan: Callable[[Effective], Plan]
+    confined_plan: Callable[[Effective, Path], ConfinedPlan]
+
+
+class TaskRoom:
+    def __init__(
+        self, tools: Tools, request: StartRequest, workers: int, preload: Sequence[str], suggested: Sequence[str]
+    ) -> None:
+        self.tools, self.request, self.effective = tools, request, request.effective
+        self.preload, self.suggested = tuple(preload), tuple(suggested)
+        self.folders: list[WritableFolder] = []
+        self._records: list[left_behind.Record] = []
+        self.workers: list[Worker] = []
+        self._zygote: Zygote | None = None
+        self._count = workers
+        #: Threads for each numeric library: all workers together use the processors once.
+        share = min(self.effective.policy.limits.cpus, len(os.sched_getaffinity(0)) / workers)
+        self.threads = max(1, math.floor(share))
+        self._template = ""
+        self.plan: Plan | ConfinedPlan
+        #: Grows with each plan that differs from the one before.
+        self.generation = 0
+        self._next_look = 0.0
+        self._looking = asyncio.Lock()
+
+    @property
+    def choice(self) -> Choice:
+        return self.tools.choice()
+
+    async def open(self) -> None:
+        """Until tasks can be started. Raises StartError and leaves nothing behind but what ``close`` removes."""
+        self.tools.make_ready(self.effective)
+        if self.effective.policy.limits.gpu.devices:
+            raise StartError(
+                "limits.gpu: tasks of an executor can't be given graphics cards in this version",
+                hint="Run such code in a Sandbox, or leave limits.gpu.devices empty for the executor.",
+            )
+        await until_fit(self.tools.zygotes, self.effective.policy.start, self._open)
+
+    async def _open(self, zygote: Zygote) -> None:
+        """Raises Unfit as well: then it is asked for again, with another."""
+        self.tools.choose(zygote.groups)
+        await in_thread(self._begin)
+        await self.look()
+        workers = [Worker(self, zygote, f"{self.request.name}-{number}") for number in range(self._count)]
+        ends = await asyncio.gather(*(worker.start() for worker in workers), return_exceptions=True)
+        failed = next((end for end in ends if end is not None), None)
+        if failed is not None:
+            await asyncio.gather(*(worker.close() for worker in workers))
+            self._drop_records()
+            raise failed
+        self.workers = workers
+        # As long as they live, which are its children.
+        self.tools.zygotes.took(zygote)
+        self._zygote = zygote
+
+    def _drop_records(self) -> None:
+        for record in self._records:
+            record.remove()
+        self._records.clear()
+
+    def _begin(self) -> None:
+        protected, secret = by_path(self.effective.protected), by_path(self.effective.hidden)
+        self.folders = [WritableFolder(path, protected, secret) for path in self.effective.write]
+        self.devices = frozenset(folder.device for folder in self.folders)
+
+    # -- what is shown
+
+    async def look(self) -> None:
+        """Make the plan, as the host's files are now."""
+        async with self._looking:
+            began = time.monotonic()
+            plan = await in_thread(self._make_plan)
+            if not self.generation or plan != self.plan:
+                self.plan = plan
+                self.generation += 1
+            now = time.monotonic()
+            self._next_look = now + _LOOK_SHARE * (now - began)
+
+    async def look_now_and_then(self) -> None:
+        """Before a task: the same, but for at most a share of the time."""
+        if time.monotonic() >= self._next_look and not self._looking.locked():
+            try:
+                await self.look()
+            except StartError:
+                # A task may have put there what no sandbox can be given.
+                await in_thread(self.sweep)
+                await self.look()
+
+    def _make_plan(self) -> Plan | ConfinedPlan:
+        if self.choice.tier != "confined":
+            plan = self.tools.plan(self.effective)
+            return dataclasses.replace(plan, environment=self._environment(plan))
+        if not self._template:
+            self._template = self._new_scratch()
+        confined = self.tools.confined_plan(self.effective, Path(self._template))
+        return dataclasses.replace(confined, environment=self._environment(confined))
+
+    def _environment(self, plan: Plan | ConfinedPlan) -> dict[str, str]:
+        numbers = {name: str(self.threads) for name in plan.environment if name.endswith("_NUM_THREADS")}
+        return {**plan.environment, **numbers}
+
+    def message(self) -> dict[str, Any]:
+        """What a nursery has to know of the plan."""
+        program = {"threads": self.threads, "confined": self._template or None, "gpu": None}
+        request = {"tier": self.choice.tier, "plan": self.plan.to_json(), "program": program}
+        return {"request": json.dumps(request), "template": self._template}
+
+    def own_scratch(self) -> str:
+        """For one task where nothing is mounted, else ""."""
+        return self._new_scratch() if self._template else ""
+
+    def _new_scratch(self) -> str:
+        return str(scratch.make(self.tools.runtime_dir, self.request.directory.name, fonts.cached()))
+
+    # -- writable folders
+
+    async def record(self, pids: Sequence[int]) -> None:
+        """Before anything hostile runs below ``pids``: for whoever sweeps the folders if we can't."""
+        for folder in self.folders:
+            self._records.append(await in_thread(left_behind.Record, folder, self.effective, pids))
+
+    def touch(self) -> None:
+        for record in self._records:
+            record.touch()
+
+    def adopt(self) -> None:
+        """What has appeared in the folders since the last sweep is the user's: no task has run since that began."""
+        for folder in self.folders:
+            if folder.whole:
+                folder.adopt(folder.new_names())
+
+    def sweep(self) -> list[str]:
+        return [f"{folder.path.name}/{text}" for folder in self.folders for text in folder.sweep()]
+
+    # -- end
+
+    async def close(self) -> list[str]:
+        """All tasks have ended. What was disarmed."""
+        await asyncio.gather(*(worker.close() for worker in self.workers))
+        if self._zygote is not None:
+            self.tools.zygotes.let_go(self._zygote)
+            self._zygote = None
+        done = await in_thread(self.sweep)
+        self._drop_records()
+        if self._template:
+            await in_thread(scratch.remove_tree, self._template)
+        return done
+
+
+class _GroupMeter:
+    """A worker's control group, as its present task has used it."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._cpu, self._kills = 0.0, group.oom_kills()
+
+    def begin(self) -> None:
+        self._cpu, self._kills = self._group.used().cpu or 0.0, self._group.oom_kills()
+
+    def used(self) -> Used:
+        used = self._group.used()
+        cpu = None if used.cpu is None else max(0.0, used.cpu - self._cpu)
+        return dataclasses.replace(used, cpu=cpu, oom_kills=used.oom_kills - self._kills)
+
+    def killed(self) -> int:
+        """Also makes ready for the next."""
+        now = self._group.oom_kills()
+        before, self._kills = self._kills, now
+        return now - before
+
+
+class Worker:
+    """One nursery, and its tasks one after the other."""
+
+    def __init__(self, room: TaskRoom, zygote: Zygote, name: str) -> None:
+        self._room, self._zygote = room, zygote
+        self._name = f"{name}-{next(_NUMBERS)}"
+        self._sock: socket.socket | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._ready: asyncio.Future[dict[str, Any]]
+        self._ends: dict[int, asyncio.Future[float]] = {}
+        self._group: Group | None = None
+        self._planned: Group | None = None
+        self._meter: _GroupMeter | None = None
+        self._sent = self._proven = 0
+        self.pid = 0
+
+    async def start(self) -> None:
+        """Fork the nursery. Raises StartError."""
+        ready = await self._fork()
+        if ready["spoiled"] and self._room.suggested:
+            self._room.suggested = ()
+            await self.close()
+            ready = await self._fork()
+        asked = [row for row in ready["failed"] if row.partition(":")[0] in self._room.preload]
+        if asked or ready["spoiled"]:
+            what = "; ".join([*asked, *(f"{row} starts threads, which no fork keeps" for row in ready["spoiled"])])
+            raise StartError(f"preload: {what}", hint="Leave it out of preload: each task can import it by itself.")
+        # After it has loaded what tasks share: that is nobody's, and would stay charged to the group.
+        limits, keeper = self._room.effective.policy.limits, self._zygote.groups
+        bounds = Bounds(limits.memory, limits.processes + 3, limits.cpus)
+        if self._planned is not None and keeper.fill(self._planned, self.pid, bounds):
+            self._group, self._meter = self._planned, _GroupMeter(self._planned)
+        else:
+            self._room.tools.choose(keeper)
+        await self._room.record((self._zygote.handle.pid, self.pid))
+
+    async def _fork(self) -> dict[str, Any]:
+        """What the new nursery says of the modules that it has loaded."""
+        loop = asyncio.get_running_loop()
+        self._ready = loop.create_future()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        self._sock, self._sent, self._proven = ours, 0, 0
+        self._planned = group = self._zygote.groups.plan()
+        with theirs:
+            self.pid = await self._zygote.handle.fork(self._name, [theirs.fileno()], group.folders if group else [])
+        self._reader = asyncio.ensure_future(self._read(ours))
+        modules = [*self._zygote.preload, *self._room.preload, *self._room.suggested]
+        await self._send({"tier": "nursery", "preload": modules})
+        return await asyncio.wait_for(asyncio.shield(self._ready), START_SECONDS)
+
+    @property
+    def bounded(self) -> frozenset[str]:
+        return self._group.bounded if self._group is not None else frozenset()
+
+    async def begin(self, number: int) -> tuple[Task, socket.socket]:
+        """A sandbox that has proven its layers, and the socket of what runs in it. Raises StartError."""
+        if self._reader is None or self._reader.done():  # the kernel ended it with a task, for the memory
+            await self.close()
+            await self.start()
+        room = self._room
+        if self._sent != room.generation:
+            self._sent, self._proven = room.generation, 0
+            await self._send(room.message())
+        plan = room.plan
+        own = await in_thread(room.own_scratch) if isinstance(plan, ConfinedPlan) else ""
+        if isinstance(plan, ConfinedPlan):
+            plan = dataclasses.replace(plan, scratch=own)
+        if self._meter is not None:
+            self._meter.begin()
+        report, reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock, programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        err, err_w = os.pipe2(os.O_CLOEXEC)
+        out, out_w = os.pipe2(os.O_CLOEXEC)
+        instance = task_instance.make(plan, room.choice.layers, report, err, out, room.devices, self._meter)
+        instance.bounded = self.bounded
+        self._ends[number] = asyncio.get_running_loop().create_future()
+        try:
+            fds = [reports.fileno(), err_w, programs.fileno(), out_w]
+            await self._send({"task": number, "proven": bool(self._proven), "scratch": own}, fds)
+        finally:
+            reports.close()
+            programs.close()
+            os.close(err_w)
+            os.close(out_w)
+        try:
+            await instance.wait_ready(START_SECONDS)
+        except BaseException:
+            sock.close()
+            await instance.kill()
+            raise
+        self._proven = 1
+        sock.setblocking(False)
+        return instance, sock
+
+    async def ended(self, number: int) -> float:
+        """When the monitor of a task has ended: the processor seconds of all that ran for it."""
+        try:
+            return await asyncio.wait_for(self._ends[number], START_SECONDS)
+        finally:
+            del self._ends[number]
+
+    async def _send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        assert self._sock is not None
+        data = json.dumps(message).encode()
+        data = struct.pack("!I", len(data)) + data
+        try:
+            sent = socket.send_fds(self._sock, [data], fds) if fds else 0
+            if sent < len(data):
+                await asyncio.get_running_loop().sock_sendall(self._sock, data[sent:])
+        except OSError as exc:
+            raise StartError(f"a worker of the executor ended: {exc}") from None
+
+    async def _read(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        buffer = b""
+        with contextlib.suppress(OSError):
+            while data := await loop.sock_recv(sock, 65536):
+                buffer += data
+                while len(buffer) >= 4 and len(buffer) >= (size := 4 + struct.unpack("!I", buffer[:4])[0]):
+                    self._hear(json.loads(buffer[4:size]))
+                    buffer = buffer[size:]
+        if not self._ready.done():
+            self._ready.set_exception(StartError("a worker of the executor ended at its start"))
+        for future in self._ends.values():
+            if not future.done():
+                future.set_result(0.0)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        if message["event"] == "ready":
+            self._ready.set_result(message)
+        elif message["event"] == "ended":
+            future = self._ends.get(message["task"])
+            if future is not None and not future.done():
+                future.set_result(message["cpu"])
+
+    async def close(self) -> None:
+        """No task of its runs any more."""
+        if self._sock is not None:
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_WR)
+            if self._reader is not None:
+                await asyncio.wait([self._reader], timeout=START_SECONDS)
+            self._sock.close()
+            self._sock = None
+        if self._group is not None:
+            self._zygote.groups.drop(self._group)
+            self._group = self._meter = None
+
+
+async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def written_by(pid: int) -> int:
+    """Bytes that the processes below ``pid`` have written, those that it has waited for included."""
+    total = 0
+    for one in processes.tree(pid):
+        with contextlib.suppress(OSError), open(f"/proc/{one}/io", "rb", buffering=0) as file:
+            rows = dict(line.split(b": ") for line in file.read().splitlines())
+            total += int(rows[b"wchar"])
+    return total

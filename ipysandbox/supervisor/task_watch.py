@@ -1,0 +1,113 @@
+"""Measures the running tasks of one executor again and again, all in one pass, and ends what goes over a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from ipysandbox.backends.linux.task_room import TaskRoom, written_by
+
+from . import limits as limit_rules
+from .task_run import TaskRun, over_output
+from .watch import BUSY_SECONDS, COST_FACTOR, EXACT_ABOVE, FILL_RATE, HIDDEN, SOONEST, WRITE_RATE
+
+
+class TaskWatch:
+    """``stop`` ends a task; ``failed`` is told what can't be measured, and ends all."""
+
+    def __init__(
+        self,
+        room: TaskRoom,
+        running: Mapping[int, TaskRun],
+        stop: Callable[[TaskRun], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._room, self._running, self._stop, self._failed = room, running, stop, failed
+        self._began = asyncio.Event()
+        self._cost = 0.0
+        self._bytes = self._files = 0
+        self._task = asyncio.ensure_future(self._run())
+
+    def begin(self, run: TaskRun) -> None:
+        run.folder_bytes, run.folder_files = self._bytes, self._files
+        self._began.set()
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await self._began.wait()
+            await asyncio.sleep(self._pause(self._running.values()))
+            if not self._running:
+                self._began.clear()
+                continue
+            began = time.monotonic()
+            self._room.touch()
+            for run in [*self._running.values()]:
+                self._look(run)
+            try:
+                self._look_at_folders()
+            except Exception as exc:  # noqa: BLE001 - what can't be measured must not run
+                self._failed(exc)
+            self._cost = time.monotonic() - began
+
+    def _pause(self, running: Iterable[TaskRun]) -> float:
+        """Until the next look (seconds): sooner where what is left of memory or disk could be filled by then."""
+        soonest = BUSY_SECONDS
+        for run in running:
+            limits, instance = run.limits, run.instance
+            soonest = min(soonest, (limits.disk - run.usage.disk) / WRITE_RATE, max(0.0, limits.wall - run.wall))
+            if instance is not None and "memory" not in instance.bounded:
+                soonest = min(soonest, (limits.memory - run.usage.memory) / (FILL_RATE * max(1.0, limits.cpus)))
+        return max(SOONEST, soonest, COST_FACTOR * self._cost)
+
+    def _look(self, run: TaskRun) -> None:
+        instance = run.instance
+        if instance is None or not instance.alive() or run.hit is not None:
+            return
+        limits = run.limits
+        instance.exact_above(int(limits.memory * EXACT_ABOVE), limits.memory)
+        try:
+            usage = instance.measure()
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            run.hit = replace(limit_rules.hit("disk", limits.disk, None), text=HIDDEN)
+            self._stop(run)
+            return
+        except Exception as exc:  # noqa: BLE001 - what can't be measured must not run
+            self._failed(exc)
+            return
+        run.usage = usage
+        run.peak_memory = max(run.peak_memory, usage.memory)
+        run.hit = limit_rules.enforced(limits, instance.enforced())
+        run.hit = run.hit or limit_rules.exceeded(limits, usage, cpu=usage.cpu, wall=run.wall)
+        run.hit = run.hit or over_output(limits, instance)
+        if run.hit is not None:
+            self._stop(run)
+
+    def _look_at_folders(self) -> None:
+        """Writable folders are shared by all: of those tasks in whose time they have grown by more than the limit, the
+        one that has written most is ended, and what it has left counts for none of the others."""
+        limits = self._room.effective.policy.limits
+        rows = [folder.measure(max(1 << 20, limits.disk // 16)) for folder in self._room.folders]
+        self._bytes, self._files = sum(row[0] for row in rows), sum(row[1] for row in rows)
+        over = [run for run in self._running.values() if run.instance is not None and run.hit is None]
+        over = [run for run in over if self._grown(run) is not None]
+        if not over:
+            return
+        worst = max(over, key=lambda run: written_by(run.instance.pid) if run.instance is not None else 0)
+        worst.hit = self._grown(worst)
+        self._stop(worst)
+        for run in self._running.values():
+            run.folder_bytes, run.folder_files = self._bytes, self._files
+
+    def _grown(self, run: TaskRun) -> limit_rules.LimitHit | None:
+        disk, files = self._bytes - run.folder_bytes, self._files - run.folder_files
+        if disk > run.limits.disk:
+            return limit_rules.hit("disk", run.limits.disk, disk)
+        most = limit_rules.files_allowed(run.limits)
+        return limit_rules.hit("files", most, files) if files > most else None

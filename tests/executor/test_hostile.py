@@ -1,0 +1,121 @@
+"""What a task writes where its result is awaited is believed for nothing but what it is: data within bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ipysandbox import SandboxDied, SandboxError, SandboxExecutor, TaskError, ValueRefused
+from ipysandbox.executor.outcome import Outcome, Raised
+from ipysandbox.executor.verdict import error_of, value_of
+from ipysandbox.supervisor.limits import LimitHit
+
+MakePool = Callable[..., SandboxExecutor]
+
+
+def answer_with(data: bytes) -> None:
+    """Write ``data`` onto the socket by which a task answers, whatever number that has, and end."""
+    import socket
+    import stat
+
+    for fd in range(3, 20):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                socket.socket(fileno=fd).sendall(data)
+        except OSError:
+            continue
+    os._exit(0)
+
+
+def reply(kind: int, head: object, *buffers: bytes, sizes: tuple[int, ...] = ()) -> bytes:
+    text = head if isinstance(head, bytes) else json.dumps(head).encode()
+    lengths = sizes or tuple(map(len, buffers))
+    return b"".join(
+        [
+            struct.pack("!4sBQI", b"IPT1", kind, len(text), len(lengths)),
+            *(struct.pack("!Q", n) for n in lengths),
+            text,
+            *buffers,
+        ]
+    )
+
+
+def value(tree: object) -> dict[str, Any]:
+    return {"v": 1, "value": tree}
+
+
+_NO_REPLY = {
+    "nothing": b"",
+    "another protocol": b"HTTP/1.1 200 OK\r\n\r\n",
+    "a kind that is none": reply(7, {}),
+    "an end in the middle": reply(0, value(1))[:-2],
+    "an endless head": struct.pack("!4sBQI", b"IPT1", 0, 1 << 62, 0),
+    "a description of a GiB": struct.pack("!4sBQI", b"IPT1", 1, 1 << 30, 0),
+    "millions of buffers": struct.pack("!4sBQI", b"IPT1", 0, 10, 4_000_000_000),
+    "no JSON": reply(1, b"{"),
+    "a nest": reply(1, b'{"a":' * 100_000),
+    "a buffer that never comes": reply(0, value(1), sizes=(1 << 20,)),
+}
+
+
+def test_what_is_no_answer_is_a_task_that_died(make_pool: MakePool) -> None:
+    pool = make_pool(2, timeout="20s")
+    futures = {name: pool.submit(answer_with, data) for name, data in _NO_REPLY.items()}
+    for name, future in futures.items():
+        assert isinstance(future.exception(), (SandboxDied, ValueRefused)), name
+    assert pool.submit(divmod, 7, 2).result() == (3, 1)
+
+
+def test_a_forged_answer_is_data_and_names_no_class(make_pool: MakePool) -> None:
+    pool = make_pool(2, timeout="20s")
+    pickled = {"t": "code", "b": 0}
+    forged = reply(0, value(pickled), b"cos\nsystem\n(S'touch /tmp/owned'\ntR.")
+    with pytest.raises(ValueRefused):
+        pool.submit(answer_with, forged).result()
+    with pytest.raises(ValueRefused):
+        pool.submit(answer_with, reply(0, value({"t": "ndarray", "dtype": "<f8", "shape": [1 << 40], "b": 0}))).result()
+    for module, name in (
+        ("os", "system"),
+        ("builtins", "SystemExit"),
+        ("builtins", "exec"),
+        ("builtins", "__import__"),
+    ):
+        described = {"module": module, "name": name, "message": "touch /tmp/owned", "traceback": "\x1b]0;x\x07here"}
+        error = pool.submit(answer_with, reply(1, described)).exception()
+        assert type(error) is TaskError
+        assert "\x1b" not in str(error.__cause__)
+    odd = {"module": ["x"], "name": "a b\n", "message": {"a": 1}, "traceback": None}
+    assert type(pool.submit(answer_with, reply(1, odd)).exception()) is TaskError
+    many = value(list(range(300_000)))
+    assert isinstance(pool.submit(answer_with, reply(0, many)).exception(), (SandboxDied, ValueRefused))
+    assert not os.path.exists("/tmp/owned")
+
+
+def test_an_outcome_travels_as_frames_and_what_is_none_is_refused() -> None:
+    hit = LimitHit("wall", 1.0, 2.5, "limit on time")
+    raised = Raised("builtins", "ValueError", "bad", "Traceback …")
+    outcome = Outcome("ok", b'{"v":1,"value":7}', (b"xyz",), usage={"wall": 0.1}, stdout="é")
+    assert Outcome.from_wire(outcome.to_wire()) == outcome
+    assert value_of(outcome) == 7
+    for other in (Outcome("limit", limit=hit, error=raised), Outcome("died", text="it ended", kind="died")):
+        assert Outcome.from_wire([memoryview(frame) for frame in other.to_wire()]) == other
+        assert isinstance(error_of(other), SandboxError)
+    assert type(error_of(Outcome("error", error=raised))) is ValueError
+    head = outcome.to_wire()[0]
+    for frames in (
+        [],
+        [head],
+        [b"[]", b""],
+        [b"{", b""],
+        [head.replace(b'"ok"', b'"fine"'), b""],
+        [head.replace(b"0.1", b'"x"'), b""],
+        [head] + [b""] * 20_000,
+        [b'{"a":' * 100_000, b""],
+    ):
+        with pytest.raises(SandboxError, match="not the outcome"):
+            Outcome.from_wire(frames)
