@@ -29,6 +29,7 @@ def ps(args: argparse.Namespace) -> int:
         print(json.dumps(states))
         return status.OK
     rows = [_row(supervisor, box) for supervisor in states for box in supervisor["sandboxes"]]
+    rows += [_executor(supervisor, one) for supervisor in states for one in supervisor.get("executors", ())]
     if rows:
         print(table([("SANDBOX", "STATE", "PID", "CPU", "MEMORY", "PROCESSES", "NOTEBOOK OR PROJECT"), *rows]))
     else:
@@ -49,21 +50,31 @@ def _row(supervisor: dict[str, Any], box: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _executor(supervisor: dict[str, Any], one: dict[str, Any]) -> tuple[str, ...]:
+    done = sum(one["done"].values())
+    state = f"{one['running']} tasks, {one['waiting']} wait, {done} done"
+    return f"{supervisor['id']}/{one['name']}", state, "", "", "", "", str(one["project"])
+
+
 def kill(args: argparse.Namespace) -> int:
     wanted = args.name
-    found: list[tuple[ControlClient, str]] = [
-        (client, box["name"])
+    found: list[tuple[ControlClient, str, str]] = [
+        (client, kind, one["name"])
         for client, state in discover()
-        for box in state["sandboxes"]
-        if wanted in (box["name"], f"{client.id}/{box['name']}")
+        for kind in ("sandboxes", "executors")
+        for one in state.get(kind, ())
+        if wanted in (one["name"], f"{client.id}/{one['name']}")
     ]
     if not found:
         return _no(f"there is no sandbox named {one_line(wanted)!r} (see: ipysandbox ps)")
     if len(found) > 1:
-        return _no(f"{len(found)} sandboxes have that name: {', '.join(f'{c.id}/{n}' for c, n in found)}")
-    [(client, name)] = found
-    client.request("POST", f"/sandboxes/{quote(name)}/kill", {"by": "command"})
-    print(f"Ended {client.id}/{name}; a notebook's next cell starts a new one.")
+        return _no(f"{len(found)} sandboxes have that name: {', '.join(f'{c.id}/{n}' for c, _, n in found)}")
+    [(client, kind, name)] = found
+    client.request("POST", f"/{kind}/{quote(name)}/kill", {"by": "command"})
+    after = (
+        "a notebook's next cell starts a new one" if kind == "sandboxes" else "its tasks died, and so do those to come"
+    )
+    print(f"Ended {client.id}/{name}; {after}.")
     return status.OK
 
 

@@ -309,6 +309,16 @@ class _Action(_Handler):
         self.send({"status": "ok", "started": managed.started})
 
 
+class _Executor(_Handler):
+    def post(self, name: str) -> None:
+        """End its tasks."""
+        lane = self.supervisor.lanes.get(name)
+        if lane is None:
+            raise SandboxError(f"there is no executor named {name!r} here")
+        lane.kill(str(self.body().get("by") or ""))
+        self.send({"status": "ok"})
+
+
 def _application(supervisor: Supervisor) -> tornado.web.Application:
     arguments = {"supervisor": supervisor}
     name = r"/sandboxes/([^/]+)"
@@ -319,6 +329,7 @@ def _application(supervisor: Supervisor) -> tornado.web.Application:
             (r"/secrets", _Secrets, arguments),
             (r"/sandboxes", _Sandboxes, arguments),
             (name, _Sandbox, arguments),
+            (r"/executors/([^/]+)/kill", _Executor, arguments),
             (name + r"/policy", _Policy, arguments),
             (name + r"/diff", _Diff, arguments),
             (name + r"/check", _Check, arguments),

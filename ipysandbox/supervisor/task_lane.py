@@ -31,6 +31,7 @@ from . import task_wire as wire
 from .attempts import Attempts
 from .background import in_background
 from .held_folders import HeldFolders
+from .managed import KILLERS
 from .task_run import TaskRun, encoded
 from .task_watch import TaskWatch
 from .trail import Trail
@@ -154,7 +155,7 @@ class TaskLane:
         own = json.loads(bytes(view[wire.OPTIONS.size : size]))
         limits = self.effective.policy.limits
         less = {name: min(float(own[name]), getattr(limits, name)) for name in ("wall", "cpu") if name in own}
-        run = TaskRun(number, view[size:], replace(limits, **less))
+        run = TaskRun(number, view[size:], replace(limits, **less), killed_by=self._killed_by)
         self._waiting[number] = run
         self._queue.put_nowait(run)
 
@@ -164,11 +165,11 @@ class TaskLane:
             run.cancelled = True
             self._end(run)
 
-    async def kill(self, by: str) -> None:
-        """End what runs and what waits, on somebody else's order."""
-        self._killed_by = by
+    def kill(self, by: str) -> None:
+        """End what runs and what waits, and whatever comes yet, on somebody else's order."""
+        self._killed_by = KILLERS.get(by, KILLERS[""])
         for run in [*self._waiting.values(), *self._running.values()]:
-            run.killed_by = by
+            run.killed_by = self._killed_by
             self._end(run)
 
     # -- tasks

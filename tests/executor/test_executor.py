@@ -147,6 +147,19 @@ def test_a_task_that_runs_can_be_cancelled_and_one_that_waits(make_pool: MakePoo
     assert not pool.submit(double, 4).exception()
 
 
+def test_the_command_line_shows_an_executor_and_ends_its_tasks(make_pool: MakePool) -> None:
+    pool = make_pool(1)
+    running, waiting = pool.submit(sleep), pool.submit(double, 1)
+    wait_until(running.running)
+    command = [sys.executable, "-m", "ipysandbox"]
+    shown = subprocess.run([*command, "ps"], capture_output=True, text=True, check=True).stdout
+    [name] = [line.split()[0] for line in shown.splitlines() if "/tasks-" in line and "1 tasks, 1 wait" in line]
+    subprocess.run([*command, "kill", name], check=True)
+    for future in (running, waiting, pool.submit(double, 2)):
+        with pytest.raises(SandboxDied, match="ipysandbox kill"):
+            future.result()
+
+
 def test_a_failed_task_leaves_others_alone_and_an_exception_ends_a_map(make_pool: MakePool) -> None:
     pool = make_pool(2)
     calls = []
@@ -266,8 +279,8 @@ def test_it_refuses_what_makes_no_sense_and_what_can_not_be_held(project: Path, 
         SandboxExecutor(1, limits={"memory": "lots"})
     with pytest.raises(ValueError, match="max_workers"):
         SandboxExecutor(0)
-    with pytest.raises(ipysandbox.StartError, match="nowhere"):
-        make_pool(1, project=project / "nowhere").submit(double, 1).result()
+    with pytest.raises(ipysandbox.PolicyError, match="does not exist"):
+        make_pool(1, project=project.parent / "nowhere").submit(double, 1)
     with pytest.raises(ValueRefused, match="pickled"):
         make_pool(1).submit(double, threading.Lock())
     with pytest.raises(ipysandbox.StartError, match="no_such_module"):

@@ -58,9 +58,7 @@ class TaskRoom:
         self.tools, self.request, self.effective = tools, request, request.effective
         self.preload, self.suggested = tuple(preload), tuple(suggested)
         self.folders: list[WritableFolder] = []
-        self._records: list[left_behind.Record] = []
         self.workers: list[Worker] = []
-        self._zygote: Zygote | None = None
         self._count = workers
         #: Threads for each numeric library: all workers together use the processors once.
         share = min(self.effective.policy.limits.cpus, len(os.sched_getaffinity(0)) / workers)
@@ -84,29 +82,11 @@ class TaskRoom:
                 "limits.gpu: tasks of an executor can't be given graphics cards in this version",
                 hint="Run such code in a Sandbox, or leave limits.gpu.devices empty for the executor.",
             )
-        await until_fit(self.tools.zygotes, self.effective.policy.start, self._open)
-
-    async def _open(self, zygote: Zygote) -> None:
-        """Raises Unfit as well: then it is asked for again, with another."""
-        self.tools.choose(zygote.groups)
         await in_thread(self._begin)
         await self.look()
-        workers = [Worker(self, zygote, f"{self.request.name}-{number}") for number in range(self._count)]
-        ends = await asyncio.gather(*(worker.start() for worker in workers), return_exceptions=True)
-        failed = next((end for end in ends if end is not None), None)
-        if failed is not None:
-            await asyncio.gather(*(worker.close() for worker in workers))
-            self._drop_records()
-            raise failed
-        self.workers = workers
-        # As long as they live, which are its children.
-        self.tools.zygotes.took(zygote)
-        self._zygote = zygote
-
-    def _drop_records(self) -> None:
-        for record in self._records:
-            record.remove()
-        self._records.clear()
+        for number in range(self._count):
+            self.workers.append(Worker(self, f"{self.request.name}-{number}"))
+        await asyncio.gather(*(worker.start() for worker in self.workers))
 
     def _begin(self) -> None:
         protected, secret = by_path(self.effective.protected), by_path(self.effective.hidden)
@@ -164,14 +144,14 @@ class TaskRoom:
 
     # -- writable folders
 
-    async def record(self, pids: Sequence[int]) -> None:
+    async def record(self, pids: Sequence[int]) -> list[left_behind.Record]:
         """Before anything hostile runs below ``pids``: for whoever sweeps the folders if we can't."""
-        for folder in self.folders:
-            self._records.append(await in_thread(left_behind.Record, folder, self.effective, pids))
+        return [await in_thread(left_behind.Record, folder, self.effective, pids) for folder in self.folders]
 
     def touch(self) -> None:
-        for record in self._records:
-            record.touch()
+        for worker in self.workers:
+            for record in worker.records:
+                record.touch()
 
     def adopt(self) -> None:
         """What has appeared in the folders since the last sweep is the user's: no task has run since that began."""
@@ -187,11 +167,9 @@ class TaskRoom:
     async def close(self) -> list[str]:
         """All tasks have ended. What was disarmed."""
         await asyncio.gather(*(worker.close() for worker in self.workers))
-        if self._zygote is not None:
-            self.tools.zygotes.let_go(self._zygote)
-            self._zygote = None
         done = await in_thread(self.sweep)
-        self._drop_records()
+        for worker in self.workers:
+            worker.forget()
         if self._template:
             await in_thread(scratch.remove_tree, self._template)
         return done
@@ -222,8 +200,8 @@ class _GroupMeter:
 class Worker:
     """One nursery, and its tasks one after the other."""
 
-    def __init__(self, room: TaskRoom, zygote: Zygote, name: str) -> None:
-        self._room, self._zygote = room, zygote
+    def __init__(self, room: TaskRoom, name: str) -> None:
+        self._room = room
         self._name = f"{name}-{next(_NUMBERS)}"
         self._sock: socket.socket | None = None
         self._reader: asyncio.Future[None] | None = None
@@ -234,40 +212,60 @@ class Worker:
         self._meter: _GroupMeter | None = None
         self._sent = self._proven = 0
         self.pid = 0
+        self._zygote: Zygote | None = None
+        self.records: list[left_behind.Record] = []
 
     async def start(self) -> None:
         """Fork the nursery. Raises StartError."""
-        ready = await self._fork()
+        await until_fit(self._room.tools.zygotes, self._room.effective.policy.start, self._start)
+
+    async def _start(self, zygote: Zygote) -> None:
+        # What it has not loaded yet would have to be loaded by each nursery.
+        await asyncio.wait_for(zygote.handle.settled.wait(), START_SECONDS)
+        ready = await self._fork(zygote)
         if ready["spoiled"] and self._room.suggested:
             self._room.suggested = ()
             await self.close()
-            ready = await self._fork()
+            ready = await self._fork(zygote)
         asked = [row for row in ready["failed"] if row.partition(":")[0] in self._room.preload]
         if asked or ready["spoiled"]:
             what = "; ".join([*asked, *(f"{row} starts threads, which no fork keeps" for row in ready["spoiled"])])
             raise StartError(f"preload: {what}", hint="Leave it out of preload: each task can import it by itself.")
         # After it has loaded what tasks share: that is nobody's, and would stay charged to the group.
-        limits, keeper = self._room.effective.policy.limits, self._zygote.groups
+        limits, keeper = self._room.effective.policy.limits, zygote.groups
         bounds = Bounds(limits.memory, limits.processes + 3, limits.cpus)
         if self._planned is not None and keeper.fill(self._planned, self.pid, bounds):
             self._group, self._meter = self._planned, _GroupMeter(self._planned)
         else:
             self._room.tools.choose(keeper)
-        await self._room.record((self._zygote.handle.pid, self.pid))
+        records = await self._room.record((zygote.handle.pid, self.pid))
+        self.forget()  # of the one before, below which nothing is left
+        self.records = records
 
-    async def _fork(self) -> dict[str, Any]:
-        """What the new nursery says of the modules that it has loaded."""
+    def forget(self) -> None:
+        for record in self.records:
+            record.remove()
+
+    async def _fork(self, zygote: Zygote) -> dict[str, Any]:
+        """What the new nursery says of the modules that it has loaded. Raises Unfit."""
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
+        self._planned = group = zygote.groups.plan()
+        try:
+            self.pid = await zygote.handle.fork(self._name, [theirs.fileno()], group.folders if group else [])
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self._sock, self._sent, self._proven = ours, 0, 0
-        self._planned = group = self._zygote.groups.plan()
-        with theirs:
-            self.pid = await self._zygote.handle.fork(self._name, [theirs.fileno()], group.folders if group else [])
+        # As long as its child lives.
+        self._room.tools.zygotes.took(zygote)
+        self._zygote = zygote
         self._reader = asyncio.ensure_future(self._read(ours))
-        modules = [*self._zygote.preload, *self._room.preload, *self._room.suggested]
-        await self._send({"tier": "nursery", "preload": modules})
+        await self._send({"tier": "nursery", "preload": [*self._room.preload, *self._room.suggested]})
         return await asyncio.wait_for(asyncio.shield(self._ready), START_SECONDS)
 
     @property
@@ -364,9 +362,11 @@ class Worker:
                 await asyncio.wait([self._reader], timeout=START_SECONDS)
             self._sock.close()
             self._sock = None
-        if self._group is not None:
-            self._zygote.groups.drop(self._group)
-            self._group = self._meter = None
+        if self._zygote is not None:
+            if self._group is not None:
+                self._zygote.groups.drop(self._group)
+            self._room.tools.zygotes.let_go(self._zygote)
+        self._zygote = self._group = self._meter = None
 
 
 async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
