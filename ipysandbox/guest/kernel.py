@@ -14,7 +14,7 @@ import warnings
 from typing import Any, ClassVar, NoReturn, cast
 
 import zmq
-from ipykernel import kernelapp
+from ipykernel import ipkernel, kernelapp
 from ipykernel.heartbeat import Heartbeat
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
@@ -128,10 +128,28 @@ class SandboxKernelApp(IPKernelApp):
         pass
 
 
+class _NoModules:
+    """``sys`` for who would go through all that is loaded."""
+
+    modules: ClassVar[dict[str, Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+
 class SandboxKernel(IPythonKernel):
     """IPython with two more requests: hand a value out, take a value in; and with cells that are scripts."""
 
     msg_types = [*IPythonKernel.msg_types, "ipysandbox_get_request", "ipysandbox_put_request"]  # noqa: RUF012 - as ipykernel declares it
+
+    def __init__(self, **kwargs: Any) -> None:
+        # The base notes the file of each module that is loaded, for the debugger. To look at a module is to write to the
+        # page it lies on (a count of references), which is shared until then: six megabytes and as many milliseconds.
+        vars(ipkernel)["sys"] = _NoModules()
+        try:
+            super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            vars(ipkernel)["sys"] = sys
 
     def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> Any:
         """Asked before each request."""
