@@ -143,8 +143,8 @@ class SandboxKernel(IPythonKernel):
     msg_types = [*IPythonKernel.msg_types, "ipysandbox_get_request", "ipysandbox_put_request"]  # noqa: RUF012 - as ipykernel declares it
 
     def __init__(self, **kwargs: Any) -> None:
-        # The base notes the file of each module that is loaded, for the debugger. To look at a module is to write to the
-        # page it lies on (a count of references), which is shared until then: six megabytes and as many milliseconds.
+        # The base notes the file of each module that is loaded, for the debugger. To look at a module is to write to
+        # its page (a count of references), which is shared until then: six megabytes and as many milliseconds.
         vars(ipkernel)["sys"] = _NoModules()
         try:
             super().__init__(**kwargs)  # type: ignore[no-untyped-call]

@@ -116,7 +116,8 @@ class LinuxBackend(Backend):
         groups, group = zygote.groups, zygote.groups.plan()
         try:
             fds = [theirs.fileno(), log_w, *(s.fileno() for s in listeners)]
-            monitor = await zygote.handle.fork(identifier, fds, group.folders if group else [])
+            owners = None if isinstance(plan, ConfinedPlan) else (plan.outside_uid, plan.outside_gid)
+            monitor = await zygote.handle.fork(identifier, fds, group.folders if group else [], owners)
             # The monitor waits for its plan: nothing of the sandbox runs outside its group.
             bounds = Bounds(limits.memory, limits.processes + 2, limits.cpus)
             if group is not None and groups.fill(group, monitor, bounds):
