@@ -157,8 +157,6 @@ class LinuxBackend(Backend):
 
     async def renew(self, instance: Instance, request: StartRequest) -> bool:
         assert isinstance(instance, LinuxInstance)
-        if not await self.zygotes.is_current(instance.zygote):
-            return False
         try:
             self._require_guarantees(request)
             return await _in_thread(self._renew, instance, request.effective) and instance.alive()
@@ -168,6 +166,8 @@ class LinuxBackend(Backend):
     def _renew(self, instance: LinuxInstance, effective: Effective) -> bool:
         """In a thread. Nothing inside can have changed what is compared as long as it is untouched, so that comes
         last."""
+        if not instance.zygote.is_current():
+            return False
         then = instance.plan
         now = self._plan(effective) if isinstance(then, Plan) else self._confined_plan(effective, Path(then.scratch))
         if now != then or identities(now) != instance.sources:
