@@ -24,6 +24,12 @@ MakeBox = Callable[..., Sandbox]
 _SECONDS = 60.0
 
 
+@pytest.fixture
+def make_box(make_box: MakeBox) -> MakeBox:
+    """With one that waits, which the other tests' settings turn off."""
+    return lambda **options: make_box(**options | {"overrides": {"start.pool": 1, **options.get("overrides", {})}})
+
+
 def _until(condition: Callable[[], Any]) -> Any:
     """select is the clock: what is waited for tells nobody."""
     latest = time.monotonic() + _SECONDS
@@ -162,7 +168,7 @@ _HOST = """
 import sys
 from ipysandbox import Sandbox
 from ipysandbox.supervisor.spawn import Supervisor
-box = Sandbox(project=sys.argv[1])
+box = Sandbox(project=sys.argv[1], overrides={"start.pool": 1})
 box.run("1")
 print(Supervisor.current().pid, flush=True)
 sys.stdin.read()

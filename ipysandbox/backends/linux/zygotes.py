@@ -48,6 +48,10 @@ class Zygote:
     def fit(self) -> bool:
         return self.handle.alive() and not (self.handle.spoiled or self.retired)
 
+    def is_current(self) -> bool:
+        """Whether a sandbox of it has what a new one would have. Looks at files: call it from a thread."""
+        return self.handle.alive() and not self.handle.spoiled and self.stamp == packages.stamp()
+
 
 class Zygotes:
     """Owned by the backend; all methods run on the supervisor's loop."""
@@ -107,11 +111,6 @@ class Zygotes:
                     return max(usable, key=lambda zygote: len(set(zygote.preload) & set(wanted)))
                 self._retire(oldest)
             return await self._new(wanted, stamp=stamp)
-
-    async def is_current(self, zygote: Zygote) -> bool:
-        """Whether a sandbox of it has what a new one would have."""
-        stamp = await asyncio.get_running_loop().run_in_executor(None, packages.stamp)
-        return zygote.handle.alive() and not zygote.handle.spoiled and zygote.stamp == stamp
 
     async def _new(self, preload: tuple[str, ...], *, own: bool = False, stamp: packages.Stamp = ()) -> Zygote:
         fonts.prepare()
