@@ -65,6 +65,7 @@ class Zygotes:
         self._lock = asyncio.Lock()
         #: Libraries that have spoiled a zygote, and how.
         self.unfit: dict[str, str] = {}
+        self._version = packages.own_version()
         self._leaving: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -119,6 +120,8 @@ class Zygotes:
         ahead = self._ahead
         if ahead is not None and not own and self._ahead_stamp == stamp and set(ahead.preload) == set(preload):
             spawned, self._ahead = ahead, None
+        elif packages.own_version() != self._version:
+            raise StartError("ipysandbox itself was updated meanwhile", hint="Restart the notebook's kernel.")
         else:
             spawned = spawn(self._runtime_dir, self._host, preload)
         handle = ZygoteHandle(spawned)
