@@ -195,6 +195,10 @@ class LinuxBackend(Backend):
             return False
         return instance.renew_folders(_writable_folders(effective)) and instance.untouched()
 
+    def outdated(self, instance: Instance) -> bool:
+        assert isinstance(instance, LinuxInstance)
+        return self.zygotes.outdated(instance.zygote)
+
     def not_loaded(self, effective: Effective) -> Mapping[str, str]:
         start = effective.policy.start
         return self.zygotes.problems(start.preload) if start.mode == "fork" else {}

@@ -135,7 +135,11 @@ class ZygoteHandle:
         self._forks[identifier] = future
         asked = {"id": identifier, "zygote": self._process.pid, "groups": groups, "owners": owners}
         data = json.dumps(asked).encode()
-        socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
+        try:
+            socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
+        except (BrokenPipeError, ConnectionResetError):
+            del self._forks[identifier]
+            raise StartError("the zygote process ended", hint=self._stderr() or None) from None
         return await asyncio.wait_for(future, START_SECONDS)
 
     def kill(self, identifier: str) -> None:
