@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import itertools
 import os
 import subprocess
@@ -162,6 +163,19 @@ def test_the_command_line_shows_an_executor_and_ends_its_tasks(make_pool: MakePo
     for future in (running, waiting, pool.submit(double, 2)):
         with pytest.raises(SandboxDied, match="ipysandbox kill"):
             future.result()
+
+
+def test_an_executor_that_nobody_holds_ends(project: Path) -> None:
+    pool = SandboxExecutor(1, project=project)
+    assert pool.submit(double, 1).result() == 2
+
+    def shown() -> str:
+        return subprocess.run([sys.executable, "-m", "ipysandbox", "ps"], capture_output=True, text=True).stdout
+
+    assert str(project) in shown()
+    del pool
+    gc.collect()
+    wait_until(lambda: str(project) not in shown())
 
 
 def test_a_failed_task_leaves_others_alone_and_an_exception_ends_a_map(make_pool: MakePool) -> None:
