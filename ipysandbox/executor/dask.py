@@ -47,7 +47,7 @@ class _Task:
     number: int
     call: bytes
     limits: Mapping[str, float] | None
-    future: Future[Outcome] = field(init=False)
+    future: TaskFuture = field(init=False)
     #: How often it was sent to a worker, and how many workers were lost while they ran it.
     sent: int = 0
     lost: int = 0
@@ -306,6 +306,7 @@ class DaskRunner:
             self._drop(task)
         with contextlib.suppress(InvalidStateError):  # cancelled at this very moment
             task.future.set_result(outcome)
+        task.future.let_go()
         self._send_waiting()
 
     def _drop(self, task: _Task) -> None:

@@ -65,6 +65,10 @@ class TaskFuture(Future[Any]):
     def running(self) -> bool:
         return not self.done() and self._has_begun()
 
+    def let_go(self) -> None:
+        """Once it is done: what it was made from would keep its value in a circle, until the collector comes round."""
+        self._kill = self._has_begun = bool
+
     def cancel(self) -> bool:
         with self._cancelling:
             before = self.cancelled()
@@ -279,6 +283,8 @@ class TaskRunner:
 def _resolve(future: Future[Outcome], outcome: Outcome) -> None:
     with contextlib.suppress(InvalidStateError):  # cancelled at this very moment
         future.set_result(outcome)
+    if isinstance(future, TaskFuture):
+        future.let_go()
 
 
 def _outcome(head: dict[str, Any], pieces: list[bytes]) -> Outcome:

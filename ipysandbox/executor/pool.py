@@ -159,7 +159,7 @@ class SandboxExecutor(Executor):
             self._waiting_bytes -= size
             self._idle.notify_all()
 
-    def _told(self, done: Future[Outcome], future: Future[Any]) -> None:
+    def _told(self, done: Future[Outcome], future: TaskFuture) -> None:
         """A task has ended; in a thread of the runner's."""
         self._inside.here = True
         try:
@@ -170,6 +170,7 @@ class SandboxExecutor(Executor):
                 self._printed.show(outcome)
                 self._resolve(future, outcome)
         finally:
+            future.let_go()
             self._inside.here = False
 
     @staticmethod

@@ -85,3 +85,5 @@ def decode(
         raise
     except Exception as exc:  # noqa: BLE001 - what libraries raise when fields of the right type don't fit each other
         raise ValueError(f"malformed value ({type(exc).__name__})") from None
+    finally:
+        decoder.makers.clear()  # its own methods: in that circle the buffers would stay until the collector comes round

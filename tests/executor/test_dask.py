@@ -103,6 +103,12 @@ def _workers(client: Any) -> dict[str, int]:
     return pids
 
 
+def _is_watched(client: Any, address: str) -> bool:
+    """Whether its nanny is done with starting it: of a worker that ends before, it starts no other."""
+    told = client.run(lambda dask_worker: dask_worker.status.name, workers=[address], nanny=True, on_error="ignore")
+    return [*told.values()] == ["running"]
+
+
 def _runner(pool: SandboxExecutor) -> Any:
     return pool._running()
 
@@ -199,7 +205,9 @@ def test_a_lost_worker_costs_no_result_and_a_task_that_loses_three_is_given_up(
     others = [pool.submit(slow, number) for number in range(30)]
     for count in range(1, 4):
         _until(lambda count=count: len([*results.iterdir()]) == count)
-        killed = _workers(client)[_runner(pool)._tasks[number].worker]
+        where = _runner(pool)._tasks[number].worker
+        _until(lambda where=where: _is_watched(client, where))
+        killed = _workers(client)[where]
         ends = _Ends(_below([killed]))
         os.kill(killed, signal.SIGKILL)
         ends.wait()
