@@ -168,7 +168,7 @@ def test_lint_finds_everything_at_once(cli: Cli, tmp_path: Path) -> None:
     assert "memory" in done.stderr
 
 
-@pytest.mark.parametrize("command", [("audit", "verify"), ("audit", "export"), ("kernelspec", "install")])
+@pytest.mark.parametrize("command", [("kernelspec", "install")])
 def test_what_this_version_lacks_says_so(cli: Cli, command: tuple[str, ...]) -> None:
     done = cli(*command)
     assert done.returncode == 2
