@@ -21,8 +21,10 @@ def _jupyter_labextension_paths() -> list[dict[str, str]]:
 def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     # Imported here: Jupyter imports this module already to list the extensions that it has.
     from ipysandbox.server.handlers import handlers
+    from ipysandbox.server.places import Places
     from ipysandbox.server.supervisors import Supervisors
 
     application: Application = serverapp.web_app
-    application.add_handlers(".*$", handlers(application.settings["base_url"], Supervisors()))
+    supervisors = Supervisors(Places(serverapp.root_dir))
+    application.add_handlers(".*$", handlers(application.settings["base_url"], supervisors))
     serverapp.log.info("ipysandbox: the panel's server extension is loaded")

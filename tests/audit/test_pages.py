@@ -87,7 +87,7 @@ def test_a_log_is_complete_or_says_where_it_is_not(tmp_path: Path) -> None:
     report = verify(path)
     assert (report.ok, report.records, report.first, report.last) == (True, 40, 1, 40)
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:1] + [b"not a record\n"] + lines[3:]))
+    path.write_bytes(b"".join([*lines[:1], b"not a record\n", *lines[3:]]))
     report = verify(path)
     assert (report.ok, report.broken, report.gaps) == (False, 1, 1)
     assert report.listed == [(41 - len(lines), 44 - len(lines))]
