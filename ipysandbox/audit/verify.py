@@ -39,7 +39,8 @@ class Report:
     def text(self) -> str:
         if not self.records and not self.broken:
             return "There is no record yet."
-        said = [f"{self.records:,} records, number {self.first} to {self.last}, in {self.files} files."]
+        where = f"{self.files} file{'s' * (self.files > 1)}"
+        said = [f"{self.records:,} records, number {self.first} to {self.last}, in {where}."]
         if self.ok:
             said.append("They follow one another without a gap.")
         if self.gaps:

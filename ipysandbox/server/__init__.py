@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,4 +28,6 @@ def _load_jupyter_server_extension(serverapp: ServerApp) -> None:
     application: Application = serverapp.web_app
     supervisors = Supervisors(Places(serverapp.root_dir))
     application.add_handlers(".*$", handlers(application.settings["base_url"], supervisors))
+    if os.environ.get("IPYSANDBOX_PANEL") == "open":  # as `make lab` wants it
+        application.settings.setdefault("page_config_data", {})["ipysandboxOpen"] = "true"
     serverapp.log.info("ipysandbox: the panel's server extension is loaded")

@@ -25,6 +25,8 @@ ACTION_TIMEOUT = 15.0
 LOOK_TIMEOUT = 20.0
 #: Several panels at once share one answer of this age (seconds), a little less than the feed's shortest interval.
 FRESH = 0.4
+#: How long a supervisor may take to end its sandboxes once it answers no more (seconds).
+ENDING = 15.0
 MAX_SUPERVISORS = 100
 
 LAST_RESORT = "If that lasts, restart the kernel of its notebook: that ends it with all its sandboxes."
@@ -48,6 +50,7 @@ class Supervisors:
 
     def __init__(self, places: Places) -> None:
         self.places = places
+        self._refused_since: dict[str, float] = {}
         self._last: tuple[float, dict[str, Any]] = (float("-inf"), {})
         # Two pools: questions that wait for silent supervisors must not keep a kill waiting.
         self._questions = ThreadPoolExecutor(8, thread_name_prefix="ipysandbox-state")
@@ -130,7 +133,10 @@ class Supervisors:
         except asyncio.TimeoutError:
             return _silent(folder, f"did not finish its answer within {2 * STATE_TIMEOUT:.0f} s")
         except SandboxError as error:
+            if isinstance(error.__context__, ConnectionRefusedError) and not self._refuses_long(folder):
+                return None
             return _silent(folder, f"could not be asked: {bounded.text(error.message)}")
+        self._refused_since.pop(folder.name, None)
         if said is None:
             return None
         if not isinstance(said, Mapping):
@@ -142,6 +148,12 @@ class Supervisors:
             "error": None,
             "sandboxes": bounded.sandboxes(said.get("sandboxes"), self.places.opens),
         }
+
+    def _refuses_long(self, folder: Path) -> bool:
+        """A supervisor that ends closes its socket first; only one that stays so is a problem to show."""
+        now = time.monotonic()
+        self._refused_since = {name: at for name, at in self._refused_since.items() if now - at < 10 * ENDING}
+        return now - self._refused_since.setdefault(folder.name, now) > ENDING
 
     async def _shared(self, key: str, question: Callable[[], T]) -> T:
         """The answer to a question; who asks the same while it is open waits for that one.

@@ -195,7 +195,7 @@ def test_help_and_usage_errors_are_plain(cli: Cli) -> None:
     [
         (("rnu",), "invalid choice: 'rnu' (did you mean run?)"),
         (("kernelspc",), "(choose from run, check, doctor, ps, kill, audit, policy)"),
-        (("audit", "verfy"), "(choose from tail, query)"),
+        (("audit", "verfy"), "(did you mean verify?)"),
         (("policy", "lnt"), "(did you mean lint?)"),
         (("run", "--tiemout", "3", "cell.py"), "unrecognized arguments: --tiemout (did you mean --timeout?)"),
     ],
