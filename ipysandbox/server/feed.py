@@ -86,16 +86,18 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     async def _talk(self, after: int | None) -> None:
         follower: Follower | None = None
-        due, said, said_at = 0.0, "", 0.0
+        said: dict[str, Any] = {}
+        due, said_at = 0.0, 0.0
         with contextlib.suppress(WebSocketClosedError):
             while True:
                 now = time.monotonic()
                 if now >= due:
                     due = now + self._interval
                     state = await self._state()
-                    if state != said or now - said_at >= HEARTBEAT:
-                        said, said_at = state, now
-                        await self.write_message(state)
+                    known = {key: value for key, value in state.items() if key != "now"}
+                    if known != said or now - said_at >= HEARTBEAT:
+                        said, said_at = known, now
+                        await self.write_message(json.dumps(state))
                 follower = await self._tell_records(follower, after)
                 await self._pause(min(RECORDS, due - time.monotonic()))
                 due = min(due, time.monotonic() + self._interval)
@@ -105,11 +107,11 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._wake.wait(), max(0.01, seconds))
 
-    async def _state(self) -> str:
+    async def _state(self) -> dict[str, Any]:
         try:
-            return json.dumps({"type": "state", **await self.supervisors.recent_state(), "message": None})
+            return {"type": "state", **await self.supervisors.recent_state(), "message": None}
         except Refused as refused:
-            return json.dumps({"type": "state", "supervisors": [], "message": refused.message})
+            return {"type": "state", "now": time.time(), "supervisors": [], "message": refused.message}
 
     async def _tell_records(self, follower: Follower | None, after: int | None) -> Follower | None:
         """What is new in the audit trail, in bounded messages; a log that can't be read says so where it is paged."""

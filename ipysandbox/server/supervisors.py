@@ -64,7 +64,7 @@ class Supervisors:
         """
         folders = await self._folders()
         answers = await asyncio.gather(*(self._state_of(folder) for folder in folders))
-        return {"supervisors": [answer for answer in answers if answer is not None]}
+        return {"now": time.time(), "supervisors": [answer for answer in answers if answer is not None]}
 
     async def recent_state(self) -> dict[str, Any]:
         """``state``, or another's answer of just now."""

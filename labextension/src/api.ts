@@ -74,7 +74,7 @@ export class ServerApi implements Api {
 
 /** The filters that are set. */
 function given(filter: AuditFilter): Query {
-  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== '')) as Query;
+  return Object.fromEntries<string>(Object.entries(filter).filter(([, value]) => value !== ''));
 }
 
 /** The message of a JSON error; null for anything else, such as a proxy's HTML page. */

@@ -15,6 +15,7 @@ const HIDDEN_INTERVAL = 5000;
 
 interface StateMessage {
   type: 'state';
+  now: number;
   supervisors: {
     id: string;
     error: string | null;
@@ -181,5 +182,5 @@ function snapshotOf(message: StateMessage): Snapshot {
       sandboxes.push({ ...sandbox, supervisor: supervisor.id });
     }
   }
-  return { sandboxes, problems };
+  return { now: message.now, sandboxes, problems };
 }

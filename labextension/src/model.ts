@@ -19,6 +19,8 @@ const LOOKED_AT = 500;
 const IN_BACKGROUND = 2000;
 /** What the charts show (seconds). */
 export const HISTORY = 120;
+/** The load is a mean over so long (milliseconds). */
+const LOAD_OVER = 1000;
 /** A sandbox that has ended says so for this long (milliseconds). */
 const ENDED = 20_000;
 
@@ -28,9 +30,23 @@ const messageOf = (reason: unknown): string =>
 interface Past {
   started: number | null;
   samples: Sample[];
-  cpu: number | null;
+  /** Processor time at the last moments, from which the load is taken. */
+  cpu: [number, number][];
   /** When it was first seen to have ended; null while it lives. */
   ended: number | null;
+}
+
+/** Processors in use over the last second or two: over less, when exactly each side looks would count. */
+function loadOf(past: Past, time: number, cpu: number): number {
+  const { cpu: marks } = past;
+  while (marks[1] !== undefined && marks[1][0] <= time - LOAD_OVER) {
+    marks.shift();
+  }
+  const [first] = marks;
+  marks.push([time, cpu]);
+  return first === undefined || time - first[0] < LOAD_OVER / 2
+    ? 0
+    : Math.max(0, ((cpu - first[1]) / (time - first[0])) * 1000);
 }
 
 export class FeedModel implements SandboxesModel {
@@ -164,7 +180,7 @@ export class FeedModel implements SandboxesModel {
       }
     }
     for (const sandbox of snapshot.sandboxes) {
-      this.note(sandbox, now);
+      this.note(sandbox, now, snapshot.now * 1000);
     }
     this._all = snapshot.sandboxes;
     this._problems = snapshot.problems;
@@ -172,35 +188,34 @@ export class FeedModel implements SandboxesModel {
     this._changed.emit();
   }
 
-  private note(sandbox: Sandbox, now: number): void {
+  /** `measured` is by the server's clock: messages may wait on their way, and then arrive at once. */
+  private note(sandbox: Sandbox, now: number, measured: number): void {
     const key = keyOf(sandbox);
     let past = this.past.get(key);
     const dead = sandbox.state === 'dead';
     if (past?.started !== sandbox.started && !dead) {
       past = undefined;
     }
-    past ??= { started: sandbox.started, samples: [], cpu: null, ended: dead ? -Infinity : null };
+    past ??= { started: sandbox.started, samples: [], cpu: [], ended: dead ? -Infinity : null };
     past.ended = dead ? (past.ended ?? now) : null;
     this.past.set(key, past);
     if (dead) {
       return;
     }
     const { usage } = sandbox;
-    const before = past.samples[past.samples.length - 1];
-    const total = usage.cpu_total ?? null;
-    const seconds = before ? (now - before.time) / 1000 : 0;
-    const used = total !== null && past.cpu !== null ? total - past.cpu : 0;
+    if (measured <= (past.samples[past.samples.length - 1]?.time ?? -Infinity)) {
+      return;
+    }
     past.samples.push({
-      time: now,
-      load: seconds > 0 ? Math.max(0, used / seconds) : 0,
+      time: measured,
+      load: loadOf(past, measured, usage.cpu_total ?? 0),
       memory: usage.memory ?? 0,
       processes: usage.processes ?? 0,
       disk: usage.disk ?? 0,
       output: usage.output ?? 0,
       gpu: usage.gpu ?? 0
     });
-    past.cpu = total;
-    const first = past.samples.findIndex(sample => sample.time > now - HISTORY * 1000);
+    const first = past.samples.findIndex(sample => sample.time > measured - HISTORY * 1000);
     past.samples.splice(0, first);
   }
 

@@ -43,6 +43,8 @@ export interface Sandbox {
 }
 
 export interface Snapshot {
+  /** When it was measured, by the server's clock (seconds). */
+  now: number;
   sandboxes: Sandbox[];
   /** Supervisors that were found but could not be asked, one sentence each. */
   problems: string[];

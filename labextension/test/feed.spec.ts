@@ -42,7 +42,7 @@ const last = (): FakeSocket => {
   }
   return found;
 };
-const STATE = { type: 'state', supervisors: [], message: null };
+const STATE = { type: 'state', now: 1, supervisors: [], message: null };
 let feed: SocketFeed;
 let states: Snapshot[];
 let records: AuditRecord[];

@@ -37,12 +37,14 @@ it('shows no old figures when the connection is lost, and recovers', () => {
 
 it('keeps two minutes of meters, and forgets those of a sandbox that was replaced', () => {
   for (let second = 0; second <= 300; second += 1) {
-    now = second * 1000;
+    feed.now = second;
     feed.say(sandbox({ usage: { cpu_total: second * 1.5, memory: second } }));
   }
   const history = model.history(sandbox());
   expect(history).toHaveLength(120);
   expect(history[history.length - 1]).toMatchObject({ load: 1.5, memory: 300 });
+  feed.say(sandbox({ usage: { cpu_total: 9999 } })); // of the same moment, so of no duration
+  expect(model.history(sandbox())).toHaveLength(120);
   feed.say(sandbox({ started: 2000, usage: { cpu_total: 0 } }));
   expect(model.history(sandbox())).toHaveLength(1);
 });

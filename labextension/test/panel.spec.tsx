@@ -46,7 +46,7 @@ afterEach(() => {
 function draw(snapshot?: Partial<Snapshot>, onAction = vi.fn()): typeof onAction {
   if (snapshot) {
     feed.become('live');
-    feed.state.emit({ sandboxes: [], problems: [], ...snapshot });
+    feed.state.emit({ now: 0, sandboxes: [], problems: [], ...snapshot });
   }
   act(() => {
     root.render(

@@ -148,6 +148,7 @@ export class ScriptedFeed implements Feed {
   readonly records = new Signal<this, AuditRecord[]>(this);
   readonly paces: number[] = [];
   status: FeedStatus = 'closed';
+  now = 0;
   isDisposed = false;
 
   open(interval: number): void {
@@ -169,6 +170,6 @@ export class ScriptedFeed implements Feed {
 
   say(...sandboxes: Sandbox[]): void {
     this.become('live');
-    this.state.emit({ sandboxes, problems: [] });
+    this.state.emit({ now: this.now, sandboxes, problems: [] });
   }
 }
