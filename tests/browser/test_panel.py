@@ -132,7 +132,7 @@ def test_what_a_sandbox_does_is_seen_and_stopped_while_the_notebook_is_busy(in_b
         page.wait_for_function(
             "window.jupyterapp.shell.currentWidget?.content.editor?.getCursorPosition?.().line === 1"
         )
-        page.evaluate("window.jupyterapp.commands.execute('docmanager:open', {path: 'study.ipynb'})")
+        page.evaluate("() => { window.jupyterapp.commands.execute('docmanager:open', {path: 'study.ipynb'}); }")
 
         tab(page, "audit")
         refused = page.locator(".jp-ipysandbox-records li[data-severity=warning]", has_text="192.0.2.7:443")
@@ -148,7 +148,9 @@ def test_what_a_sandbox_does_is_seen_and_stopped_while_the_notebook_is_busy(in_b
         assert "network.refused" in actions
 
         tab(page, "sandboxes")
-        page.evaluate("window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+        page.evaluate(
+            "() => { window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}); }"
+        )
         page.wait_for_function("document.body.dataset.jpThemeLight === 'false'")
         assert serious(page) == []
         page.set_viewport_size({"width": 600, "height": 450})  # what a zoom to 200 % leaves
@@ -186,7 +188,7 @@ def test_new_cells_begin_sandboxed_where_that_is_asked_for_and_notebook_7_has_th
         page.locator(".jp-ipysandbox-toggle").click()
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
         page.locator(".jp-ipysandbox-shield[data-state=idle]").first.click(timeout=60_000)
-        page.evaluate("window.jupyterapp.commands.execute('notebook:insert-cell-below')")
+        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:insert-cell-below'); }")
         card(page, name).locator("[data-state=idle]").wait_for()
         cells = "window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.sharedModel.source)"
         return list(page.evaluate(cells))
