@@ -182,7 +182,7 @@ def test_new_cells_begin_sandboxed_where_that_is_asked_for_and_notebook_7_has_th
     folder, name = tmp_path / "study", f"box-{os.getpid()}"
     notebook(folder, f"%%sandbox {name}\n1")
 
-    def work(page: Any) -> list[str]:
+    def work(page: Any) -> None:
         page.goto(f"{address}/notebooks/study.ipynb?token={TOKEN}")
         page.wait_for_function(_IDLE, timeout=60_000)
         page.locator(".jp-ipysandbox-toggle").click()
@@ -190,11 +190,13 @@ def test_new_cells_begin_sandboxed_where_that_is_asked_for_and_notebook_7_has_th
         page.locator(".jp-ipysandbox-shield[data-state=idle]").first.click(timeout=60_000)
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:insert-cell-below'); }")
         card(page, name).locator("[data-state=idle]").wait_for()
-        cells = "window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.sharedModel.source)"
-        return list(page.evaluate(cells))
+        page.wait_for_function(
+            """() => window.jupyterapp.shell.currentWidget.content.widgets.some(
+                 (cell) => cell.model.sharedModel.source === '%%sandbox\\n')"""
+        )
 
     with jupyterlab(folder, tmp_path / "state") as address:
-        assert "%%sandbox\n" in in_browser(work, _OFFLINE)
+        in_browser(work, _OFFLINE)
 
 
 # Names that a stranger's code gives itself and its files, and what the trail may hold of it.
