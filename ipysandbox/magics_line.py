@@ -104,6 +104,15 @@ def _doctor(_magics: SandboxMagics, _name: str | None) -> None:
     print(doctor.text(doctor.full_apart()))
 
 
+def _dashboard(magics: SandboxMagics, name: str | None) -> None:
+    from .widgets import dashboard
+
+    boxes = [held(magics, name)] if name else list(magics.held.values())
+    in_notebook = getattr(magics.shell, "kernel", None) is not None
+    if not (boxes and in_notebook and dashboard.show([one.box for one in boxes])):
+        _status(magics, name)
+
+
 def _missing(action: str) -> Callable[[SandboxMagics, str | None], None]:
     def refuse(_magics: SandboxMagics, _name: str | None) -> None:
         raise NotAvailable(f"%sandbox {action} is not available in this version")
@@ -112,7 +121,7 @@ def _missing(action: str) -> Callable[[SandboxMagics, str | None], None]:
 
 
 #: Names that are kept for later versions.
-MISSING = ("commit", "discard", "dashboard")
+MISSING = ("commit", "discard")
 _DO: dict[str, Callable[[SandboxMagics, str | None], None]] = {
     "status": _status,
     "restart": _restart,
@@ -123,6 +132,7 @@ _DO: dict[str, Callable[[SandboxMagics, str | None], None]] = {
     "diff": _diff,
     "audit": _audit,
     "doctor": _doctor,
+    "dashboard": _dashboard,
     **{action: _missing(action) for action in MISSING},
 }
 ACTIONS = tuple(_DO)
