@@ -6,6 +6,8 @@ QUICKSTART := notebooks/01-quickstart.ipynb
 JOBS ?= 0
 # More arguments for pytest: make test ARGS="-k policy"
 ARGS ?=
+# And for the benchmarks: make bench BENCH=--quick
+BENCH ?=
 
 SHELL := /bin/sh
 BIN := $(VENV)/bin
@@ -56,7 +58,7 @@ lint: $(VENV)/.lint $(VENV)/.panel
 	PATH="$(CURDIR)/$(BIN):$$PATH" jlpm run lint
 
 bench: $(VENV)/.test
-	$(BIN)/python tests/benchmarks
+	$(BIN)/python tests/benchmarks $(BENCH)
 
 clean:
 	rm -rf $(VENV) dist node_modules .yarn demo labextension/lib ipysandbox/labextension ipysandbox/_version.py

@@ -44,11 +44,20 @@ def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
         ),
         ("time", "", f"{format_duration(limits['wall'])} a cell", ""),
     ]
+    rows.append(_start_row(state["start"]))
     guarantees = state["guarantees"].items() if layers else ()
     held_by = [(name, "held by " + " + ".join(by)) for name, by in guarantees]
     held_by += [(name, "weaker: " + text) for name, text in (state["weaker"].items() if layers else ())]
     title = f"{one_line(state['name'])}: {doing} ({state['backend']}), project {one_line(state['project'])}"
     return "\n".join([title, _indented(table(rows)), *([_indented(table(held_by))] if held_by else [])])
+
+
+def _start_row(start: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """How the next one starts, and what of the libraries for it could not be loaded."""
+    pool = start["pool"]
+    waiting = f"{pool['ready']} ready, {size(pool['memory'])}" if pool["ready"] else "none ready"
+    missing = "; ".join(f"{name} is not preloaded: {one_line(why)}" for name, why in start["not_loaded"].items())
+    return ("next start", start["mode"], waiting, missing)
 
 
 def policy_text(policy: Mapping[str, Any]) -> str:

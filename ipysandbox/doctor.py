@@ -202,7 +202,7 @@ def trial() -> str:
     from .sandbox import Sandbox
 
     try:
-        with Sandbox(validate=False) as box:
+        with Sandbox(validate=False, overrides={"start.pool": 0}) as box:
             result = box.run("6 * 7")
     except SandboxError as exc:
         return str(exc)

@@ -6,7 +6,7 @@ import glob
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.error import TryNext
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from .magics_line import ACTIONS, MISSING
 from .magics_options import DEFAULT_NAME, cell_parser
@@ -15,36 +15,43 @@ from .policy.profiles import PROFILES
 if TYPE_CHECKING:
     from .magics import SandboxMagics
 
-_KEYS = ("%%sandbox", "%sandbox")
+_IDENTIFIER = "ipysandbox"
 _OPTIONS = [action for action in cell_parser()._actions if action.option_strings]
 #: Offered where a value is free to choose.
 _EXAMPLES = {"--timeout": ("30s", "5min"), "--cpu": ("60s", "10min"), "--memory": ("2GiB", "8GiB")}
 
 
 def register(ipython: Any, magics: SandboxMagics) -> None:
-    for key, complete in zip(_KEYS, (_cell, _line), strict=True):
-        ipython.set_hook("complete_command", _hook(magics, complete), str_key=key)
+    ipython.Completer.custom_matchers.append(_matcher(magics))
 
 
 def unregister(ipython: Any) -> None:
-    for key in _KEYS:
-        ipython.strdispatchers["complete_command"].strs.pop(key, None)
+    matchers = ipython.Completer.custom_matchers
+    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != _IDENTIFIER]
 
 
-def _hook(
-    magics: SandboxMagics, complete: Callable[[SandboxMagics, list[str], str], Iterable[str]]
-) -> Callable[[Any, Any], list[str]]:
-    def hook(_shell: Any, event: Any) -> list[str]:
-        words = event.text_until_cursor.split()
+def _matcher(magics: SandboxMagics) -> Any:
+    """Ours alone on these lines: what else completes takes the words of an option for Python's."""
+
+    def matcher(context: CompletionContext) -> SimpleMatcherResult:
+        words = context.text_until_cursor.split()
+        complete = _LINES.get(words[0]) if words else None
+        if complete is None or (complete is _cell and context.cursor_line):
+            return {"completions": []}
         # The word at the cursor is what is completed; it is none when the cursor stands after a blank.
-        if words and not event.text_until_cursor[-1:].isspace():
-            words.pop()
-        found = sorted(set(complete(magics, words[1:], event.symbol)))
-        if not found:
-            raise TryNext
-        return found
+        symbol = "" if context.text_until_cursor[-1:].isspace() else words.pop()
+        found = sorted(
+            {word for word in complete(magics, words[1:], symbol) if word.startswith(symbol)} if words else ()
+        )
+        return {
+            "completions": [SimpleCompletion(word, type="magic") for word in found],
+            "matched_fragment": symbol,
+            "suppress": bool(words),
+            "ordered": True,
+        }
 
-    return hook
+    decorate: Callable[[Any], Any] = context_matcher(identifier=_IDENTIFIER, priority=200)
+    return decorate(matcher)
 
 
 def _cell(magics: SandboxMagics, words: list[str], symbol: str) -> Iterable[str]:
@@ -72,3 +79,6 @@ def _line(magics: SandboxMagics, words: list[str], _symbol: str) -> Iterable[str
     return (
         [action for action in ACTIONS if action not in MISSING] if not words else magics.held if len(words) == 1 else ()
     )
+
+
+_LINES = {"%%sandbox": _cell, "%sandbox": _line}

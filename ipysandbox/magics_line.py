@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import doctor
+from .bootstrap import trusted_imports
 from .display import one_line, table
 from .display_tables import policy_text, record_text, status_text
 from .errors import NotAvailable, SandboxError
@@ -73,7 +73,8 @@ def _policy(magics: SandboxMagics, name: str | None) -> None:
     if name or magics.held:
         print(policy_text(held(magics, name or next(iter(magics.held))).box.policy()))
         return
-    from .policy import resolve
+    with trusted_imports():
+        from .policy import resolve
 
     print(policy_text(resolve(None, cwd=Path(magics.folder()), environ=os.environ).to_json()))
 
@@ -98,6 +99,8 @@ def _audit(magics: SandboxMagics, name: str | None) -> None:
 
 
 def _doctor(_magics: SandboxMagics, _name: str | None) -> None:
+    with trusted_imports():
+        from . import doctor
     print(doctor.text(doctor.full_apart()))
 
 

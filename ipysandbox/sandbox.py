@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import hints
+from . import direct, hints
 from .backends.base import Change
 from .connection import Connection, OnInput, OnOutput
 from .errors import NotAvailable, PolicyError, SandboxClosed, SandboxDied, SandboxError, ValueRefused
@@ -147,6 +147,8 @@ class Sandbox:
         }
         #: Sockets belong to one thread at a time; what goes over HTTP (interrupt, kill, restart, status) needs no turn.
         self._turn = threading.RLock()
+        #: Whether large values can be read in the sandbox's memory, as long as nothing speaks against it.
+        self._direct = True
         #: Set from the first start until close, also while what it names has died.
         self._supervisor: Supervisor | None = None
         self._connection: Connection | None = None
@@ -383,7 +385,17 @@ class Sandbox:
         return self._get({"name": str(name)}, limit)
 
     def _get(self, what: dict[str, Any], limit: int, seconds: float = _VALUE_SECONDS) -> Any:
-        reply = self._ask("ipysandbox_get_request", {**what, "limit": limit}, seconds=seconds)
+        request = {**what, "limit": limit}
+        with self._turn:  # what is read in memory stays there until the next request
+            reply = self._ask("ipysandbox_get_request", {**request, "direct": self._direct}, seconds=seconds)
+            if self._direct and reply.content.get("at") is not None:
+                try:
+                    buffers = direct.read(reply.content.get("process"), reply.content["at"], limit)
+                except direct.Unreadable:
+                    self._direct = False
+                    reply = self._ask("ipysandbox_get_request", request, seconds=seconds)
+                else:
+                    return transfer.receive(reply.content.get("tree"), buffers, limit=limit, own=True)
         return transfer.receive(reply.content.get("tree"), reply.buffers, limit=limit)
 
     def put(self, name: str, value: Any, *, allow_secrets: bool = False) -> None:

@@ -91,6 +91,11 @@ class Instance(ABC):
         """Whether the code is known not to hear an interrupt: waiting for it to stop would be in vain."""
 
     @abstractmethod
+    def interpreter(self) -> tuple[int, int] | None:
+        """The host's process that runs the cells, (number, start time in ticks), whose memory whoever started it may
+        read; None where there is none to read."""
+
+    @abstractmethod
     async def kill(self) -> None:
         """End every process inside, however it hides; returns when they are gone."""
 
@@ -115,11 +120,24 @@ class Instance(ABC):
     @abstractmethod
     def sweep(self) -> list[str]:
         """Disarm what the code left in writable paths and nobody should meet there: protected names that are new,
-        pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread."""
+        pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread, unless it is
+        ``quick_to_sweep``."""
+
+    @abstractmethod
+    def quick_to_sweep(self) -> bool:
+        """Whether a sweep takes no longer than ``measure``, by what was last counted."""
 
     @abstractmethod
     def untouched(self) -> bool:
         """Whether nothing inside has run since the last ``sweep`` began: what is new since then is somebody else's."""
+
+    @abstractmethod
+    def mark(self) -> None:
+        """All that runs inside so far is ours: ``untouched`` counts from here."""
+
+    @abstractmethod
+    def dismiss(self) -> None:
+        """It has ended, and nothing but ours has run in it: there is nothing to sweep."""
 
     @abstractmethod
     def written(self) -> tuple[list[str], int]:
@@ -148,6 +166,16 @@ class Backend(ABC):
     @abstractmethod
     async def start(self, request: StartRequest) -> Instance:
         """Start a sandbox that holds every guarantee of the policy, or raise StartError and leave nothing behind."""
+
+    @abstractmethod
+    async def renew(self, instance: Instance, request: StartRequest) -> bool:
+        """Whether a sandbox in which only ours has run (see ``Instance.mark``) is what ``start`` would give now: the
+        same files shown, hidden and covered, the same packages. From now on it counts as started now. Where this is
+        False it is not to be used."""
+
+    @abstractmethod
+    def not_loaded(self, effective: Effective) -> Mapping[str, str]:
+        """Libraries of ``start.preload`` that its sandboxes don't find loaded, and why, as far as is known."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -40,13 +40,15 @@ def run(args: argparse.Namespace) -> int:
         return status.USAGE
     if source.problem:
         return _not_text(source, validate=not args.no_validate)
+    # The only one of its process: none waits for a next.
+    overrides: dict[str, object] = {"start.pool": 0}
     limits = {"wall": _seconds(args.timeout), "cpu": _seconds(args.cpu), "memory": args.memory}
     box = Sandbox(
         args.policy,
         name=_NAME,
         validate=not args.no_validate,
         project=os.getcwd(),
-        overrides={f"limits.{key}": value for key, value in limits.items() if value is not None},
+        overrides=overrides | {f"limits.{key}": value for key, value in limits.items() if value is not None},
         notebook=None if args.file == "-" else os.path.abspath(args.file),
         backend=args.backend,
     )

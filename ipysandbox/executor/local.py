@@ -29,11 +29,17 @@ _AHEAD = 4
 class Runner(Protocol):
     """Where an executor's tasks run: this machine, or others."""
 
-    #: How many tasks run at a time.
-    workers: int
-    #: Names of the layers that hold each guarantee, and what is weaker than elsewhere, for people.
-    guarantees: Mapping[str, tuple[str, ...]]
-    weaker: Mapping[str, str]
+    @property
+    def workers(self) -> int:
+        """How many tasks run at a time."""
+
+    @property
+    def guarantees(self) -> Mapping[str, tuple[str, ...]]:
+        """Names of the layers that hold each guarantee, for people."""
+
+    @property
+    def weaker(self) -> Mapping[str, str]:
+        """What is held in a weaker form than elsewhere, for people."""
 
     def submit(self, call: bytes, limits: Mapping[str, float] | None = None) -> Future[Outcome]:
         """Run ``call`` (``call.pack``) in a fresh sandbox. ``limits``: "wall" and "cpu" in seconds, where less than the
@@ -83,7 +89,9 @@ class _Task:
 class TaskRunner:
     """See ``Runner``. Raises PolicyError or StartError when no sandbox can be had under the policy: nothing was run.
 
-    ``preload``: installed modules to load once; ``suggested``: those where that does no harm.
+    ``preload``: installed modules to load once; ``suggested``: those where that does no harm. For a caller elsewhere:
+    ``supervisor``, which is this process's unless given; ``records``, told each record of the audit trail, some at a
+    time; and ``complete``: ``policy`` is a ``Policy`` in which no file but the administrator's has a say.
     """
 
     def __init__(
@@ -96,11 +104,14 @@ class TaskRunner:
         preload: tuple[str, ...] = (),
         suggested: tuple[str, ...] = (),
         on_notice: Callable[[str], None] = lambda _text: None,
+        supervisor: Supervisor | None = None,
+        records: Callable[[list[Any]], None] | None = None,
+        complete: bool = False,
     ) -> None:
         check_given(policy, overrides or {})
         self.workers = workers or len(os.sched_getaffinity(0))
-        self._on_notice = on_notice
-        self._supervisor = Supervisor.current()
+        self._on_notice, self._on_records = on_notice, records
+        self._supervisor = supervisor or Supervisor.current()
         self._pid = os.getpid()
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._file = self._sock.makefile("rb")
@@ -118,6 +129,8 @@ class TaskRunner:
             "workers": self.workers,
             "preload": list(preload),
             "suggested": list(suggested),
+            "records": records is not None,
+            "complete": complete,
         }
         try:
             self._supervisor.tell_secrets()
@@ -144,6 +157,8 @@ class TaskRunner:
         }
         self.weaker: Mapping[str, str] = answer["weaker"]
         self.notices: tuple[str, ...] = tuple(answer["notices"])
+        #: Of the policy as it is in force.
+        self.digest = str(answer["digest"])
 
     def submit(self, call: bytes, limits: Mapping[str, float] | None = None) -> Future[Outcome]:
         if os.getpid() != self._pid:
@@ -224,6 +239,9 @@ class TaskRunner:
     def _on_frame(self, kind: int, number: int, data: bytes) -> None:
         if kind == wire.NOTICE:
             self._on_notice(json.loads(data)["notice"])
+            return
+        if kind == wire.RECORDS and self._on_records is not None:
+            self._on_records(json.loads(data))
             return
         with self._lock:
             task = self._tasks.get(number)

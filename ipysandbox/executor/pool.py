@@ -50,6 +50,9 @@ class SandboxExecutor(Executor):
     ``limits.wall``, in seconds or as ``"30s"``; ``limits`` are others by name, as ``{"memory": "512MiB"}``.
     ``preload``: names of installed modules to load once, before the sandboxes are made, instead of in each task; those
     that the first call names are loaded so in any case.
+    ``client``: a ``dask.distributed.Client``; the calls run on the workers of its cluster, each with a supervisor of
+    its own, under the policy as it is resolved here. A worker that can't hold it is not used; a call whose worker is
+    lost is begun again elsewhere, up to three times in all, so it may run twice.
     ``cancel()`` of a future whose task runs kills it. ``submit`` waits while 4096 calls, or 256 MiB of them, wait to be
     run, and ``map`` takes from its iterables only what is soon run: a million tasks need no memory for a million.
 
@@ -69,6 +72,7 @@ class SandboxExecutor(Executor):
         overrides: Mapping[str, object] | None = None,
         preload: Iterable[str] = (),
         allow_secrets: bool = False,
+        client: Any = None,
         runner: Runner | None = None,
     ) -> None:
         """``runner``: where tasks run, instead of on this machine; the executor closes it."""
@@ -79,13 +83,14 @@ class SandboxExecutor(Executor):
             wanted["limits.wall"] = timeout if isinstance(timeout, str) else f"{timeout:g}s"
         check_given(policy, wanted)
         self._packer = Packer(Path(project or os.getcwd()), allow_secrets=allow_secrets)
-        self._workers = max_workers or (runner.workers if runner else len(os.sched_getaffinity(0)))
+        kind = _kind_of_runner(client)
+        self._workers = max_workers or _processors(client, runner)
         self._open = functools.partial(
-            TaskRunner,
+            kind,
             policy=policy,
             project=project,
             overrides=wanted,
-            workers=self._workers,
+            workers=self._workers if client is None else max_workers,
             preload=tuple(preload),
             on_notice=_show_notice,
         )
@@ -265,6 +270,23 @@ class SandboxExecutor(Executor):
 def _close_aside(runner: Runner) -> None:
     """Not in the thread that the collector happens to run in."""
     threading.Thread(target=runner.close, name="ipysandbox-close").start()
+
+
+def _kind_of_runner(client: Any) -> Callable[..., Runner]:
+    if client is None:
+        return TaskRunner
+    from .dask import DaskRunner, require_usable
+
+    require_usable(client)
+    return functools.partial(DaskRunner, client)
+
+
+def _processors(client: Any, runner: Runner | None) -> int:
+    if runner is not None:
+        return runner.workers
+    if client is not None:
+        return max(1, sum(int(threads) for threads in client.nthreads().values()))
+    return len(os.sched_getaffinity(0))
 
 
 def settle(setter: Callable[[Any], None], value: object) -> None:

@@ -58,5 +58,9 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 def after_import(actions: dict[str, Action]) -> None:
-    """Call each action with its module once code has imported that, whoever finds and loads it."""
-    sys.meta_path.insert(0, AfterImport(actions))
+    """Call each action with its module once code has imported that, whoever finds and loads it; at once where it was
+    loaded before this process was forked."""
+    loaded = [name for name in actions if name in sys.modules]
+    sys.meta_path.insert(0, AfterImport({name: actions[name] for name in actions if name not in loaded}))
+    for name in loaded:
+        actions[name](sys.modules[name])

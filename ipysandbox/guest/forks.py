@@ -35,6 +35,15 @@ class ForkAwareIOPubThread(IOPubThread):
         self._open: dict[tuple[int, int], dict[int, bytes]] = {}
         self.io_loop.add_handler(self._ours, self._on_packet, self.io_loop.READ)
 
+    async def _run_event_pipe_gc(self) -> None:
+        """Every ten seconds, says the base. What waits is to run not at all: by that it is known that nothing inside
+        has changed what lies in writable folders."""
+
+    def forget_ended_threads(self) -> None:
+        """What the base does then, for after a cell."""
+        if self._event_pipes:
+            self.io_loop.add_callback(self._event_pipe_gc)
+
     def _on_packet(self, _fd: Any, _events: int) -> None:
         try:
             packet = self._ours.recv(_PART + _HEADER.size)

@@ -8,21 +8,20 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import random
 import signal
 import sys
 import warnings
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 import zmq
-from ipykernel import kernelapp
+from ipykernel import ipkernel, kernelapp
 from ipykernel.heartbeat import Heartbeat
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, figures, gpu, progress, script, streams, threads, values
+from . import CHANNELS, confined, figures, fresh, gpu, progress, script, streams, threads, values
 from .forks import ForkAwareIOPubThread
 
 #: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
@@ -30,6 +29,8 @@ _WAITING = 100_000
 _NOBODY_ANSWERS = (
     "the code asks for input, and nobody can answer here; give it what it needs in a variable, an argument or a file"
 )
+#: Bytes of a value that are worth reading in memory.
+_DIRECT_FROM = 1 << 20
 _QUESTIONS_ARE_OFF = (
     'the code asks for input, and the policy refuses every question (stdin = "off" under [output]); give it what it '
     "needs in a variable, an argument or a file"
@@ -129,13 +130,41 @@ class SandboxKernelApp(IPKernelApp):
         pass
 
 
+class _NoModules:
+    """``sys`` for who would go through all that is loaded."""
+
+    modules: ClassVar[dict[str, Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+
 class SandboxKernel(IPythonKernel):
     """IPython with two more requests: hand a value out, take a value in; and with cells that are scripts."""
 
     msg_types = [*IPythonKernel.msg_types, "ipysandbox_get_request", "ipysandbox_put_request"]  # noqa: RUF012 - as ipykernel declares it
 
+    #: Buffers of the value that was asked for last, for whoever reads them in this process's memory.
+    _held: list[Any] = []  # noqa: RUF012 - replaced, never changed
+
+    def __init__(self, **kwargs: Any) -> None:
+        # The base notes the file of each module that is loaded, for the debugger. To look at a module is to write to
+        # its page (a count of references), which is shared until then: six megabytes and as many milliseconds.
+        vars(ipkernel)["sys"] = _NoModules()
+        try:
+            super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            vars(ipkernel)["sys"] = sys
+
+    def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> Any:
+        """Asked before each request."""
+        if msg["header"]["msg_type"] != "kernel_info_request":
+            _meet_the_project()
+        return super().should_handle(stream, msg, idents)  # type: ignore[no-untyped-call]
+
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """As always; what "script" in the metadata holds, if anything, is this cell's alone."""
+        self._held = []
         described = parent["metadata"].get("script")
         if described is not None:
             script.prepare(self.shell, parent["content"]["code"], described)
@@ -157,6 +186,7 @@ class SandboxKernel(IPythonKernel):
             if os.getpid() != kernel:
                 _end_of_a_fork(status)
             streams.wait_for_programs()
+            cast(ForkAwareIOPubThread, self.iopub_thread).forget_ended_threads()
             _ignore_interrupts()  # what is left is to send the reply, whole
 
     def raw_input(self, prompt: Any = "") -> Any:
@@ -183,9 +213,11 @@ class SandboxKernel(IPythonKernel):
         self.session.send(self.iopub_socket, "ipysandbox_question", {}, parent=self.get_parent("shell"))  # type: ignore[no-untyped-call]
 
     async def ipysandbox_get_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """content: {"name": NAME} or {"output": EXECUTION COUNT}, and "limit" in bytes."""
+        """content: {"name": NAME} or {"output": EXECUTION COUNT}, "limit" in bytes, and "direct": whether the caller
+        reads large buffers where they are; they stay there until the next request."""
         content = parent["content"]
         buffers: list[Any] = []
+        self._held = buffers
         namespace: dict[Any, Any] = self._namespace
         key = content.get("name")
         if "output" in content:
@@ -200,6 +232,9 @@ class SandboxKernel(IPythonKernel):
             try:
                 tree, buffers = values.encode(namespace[key], limit=int(content["limit"]))
                 reply = {"status": "ok", "tree": tree}
+                if content.get("direct") and sum(map(len, buffers)) >= _DIRECT_FROM:
+                    reply["at"] = values.places(buffers)
+                    self._held, buffers = buffers, []
             except Exception as exc:  # noqa: BLE001 - whatever the value's own methods raise
                 reply = {"status": "error", "ename": type(exc).__name__, "evalue": str(exc)}
         self._answer(stream, "ipysandbox_get_reply", reply, parent, ident, buffers)
@@ -207,6 +242,7 @@ class SandboxKernel(IPythonKernel):
     async def ipysandbox_put_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """content: {"name": NAME, "tree": …}; the buffers follow the message."""
         content = parent["content"]
+        self._held = []
         try:
             self._namespace[content["name"]] = values.decode(content["tree"], parent["buffers"], inward=True)
             reply: dict[str, Any] = {"status": "ok"}
@@ -233,14 +269,6 @@ def _refuse_questions_that_are_off() -> None:
 
 
 _QUESTIONS = (SandboxKernel.raw_input.__code__, SandboxKernel.getpass.__code__)
-
-
-def _reseed() -> None:
-    """Siblings were forked from one process: without this they would draw the same numbers."""
-    random.seed()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
 
 
 class _Leave:
@@ -297,6 +325,18 @@ def _show_some_errors_shortly(shell: Any) -> None:
     shell.showtraceback = showtraceback
 
 
+_has_met_the_project = False
+
+
+def _meet_the_project() -> None:
+    """Not before somebody asks for something: a kernel that waits ready has read and run nothing of the project."""
+    global _has_met_the_project
+    if not _has_met_the_project:
+        _has_met_the_project = True
+        fresh.read_settings()
+        _import_from_the_project()
+
+
 def _import_from_the_project() -> None:
     """Put the current folder on the path where an ordinary kernel has it: after the standard library.
 
@@ -313,12 +353,11 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     folder where the sandbox has no file systems of its own, or None, "gpu": its share of graphics cards, or None,
     "widgets": whether they are seen}.
     """
-    _reseed()
+    fresh.after_fork()
     if program["confined"]:
         confined.prepare(program["confined"])
     if program["gpu"]:
         gpu.prepare(program["gpu"]["fraction"], program["gpu"]["bytes"])
-    _import_from_the_project()
     threads.set_numeric_threads(int(program["threads"]))
     if os.environ.get("IPYSANDBOX_HTML") == "isolate":
         figures.prepare()

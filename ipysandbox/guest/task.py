@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import pickle
-import random
 import socket
 import struct
 import sys
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
-from . import confined, gpu, threads, values
+from . import confined, fresh, gpu, threads, values
 
 #: Before a call: bytes of the pickled function and of its pickled arguments.
 REQUEST = struct.Struct("!QQ")
@@ -34,15 +33,13 @@ PRELOAD = ("cloudpickle", "cloudpickle.cloudpickle")
 
 def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     """``program``: as for a kernel, without what only that has. ``fds``: the socket, and where stdout goes."""
-    random.seed()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    fresh.after_fork()
     if program["confined"]:
         confined.prepare(program["confined"])
     if program["gpu"]:
         gpu.prepare(program["gpu"]["fraction"], program["gpu"]["bytes"])
     _import_from_the_project()
+    fresh.read_settings()
     if program["threads"] != 1:  # the zygote's own number
         threads.set_numeric_threads(int(program["threads"]))
     sys.dont_write_bytecode = True

@@ -7,6 +7,7 @@ type and every length against its buffer before it allocates, and calls no const
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,14 +48,35 @@ def _items(node: object) -> int:
     return found
 
 
-def decode(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES, inward: bool = False) -> Any:
+def places(buffers: Sequence[Buffer]) -> list[list[int]]:
+    """Address and length of each in this process's memory."""
+    return [[_address(memoryview(buffer).cast("B")), len(buffer)] for buffer in buffers]
+
+
+def _address(view: memoryview) -> int:
+    """Where a view's bytes are, whether or not they may be written (Py_buffer begins with that)."""
+    described = (ctypes.c_void_p * 16)()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), described, 0)
+    try:
+        return described[0] or 0
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(described)
+
+
+def decode(
+    tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES, inward: bool = False, own: bool = False
+) -> Any:
     """The value that ``encode`` described; ``tree`` and ``buffers`` may be hostile, unless ``inward``.
+
+    ``own``: the buffers may be written and are nobody else's, so that arrays can be made of them without a copy.
 
     Raises ValueError for anything ``encode`` would not have made, and before using more than about ``limit`` bytes.
     """
     if type(tree) is not dict or tree.get("v") != _VERSION or "value" not in tree:
         raise ValueError("not a value of this version of ipysandbox")
     decoder = (InwardDecoder if inward else ValueDecoder)(buffers, limit)
+    if own:
+        decoder.own.update(range(len(buffers)))
     try:
         return decoder.node(tree["value"])
     except ImportError as exc:

@@ -189,6 +189,8 @@ class PlainDecoder:
 
     def __init__(self, buffers: Sequence[Buffer], limit: int) -> None:
         self.buffers = [memoryview(data).cast("B") for data in buffers]
+        #: Those that can be made part of the value as they are.
+        self.own: set[int] = set()
         self.limit = limit
         self.left = limit
         self.depth = 0

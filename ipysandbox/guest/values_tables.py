@@ -262,14 +262,19 @@ class TableDecoder(PlainDecoder):
         return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": size})
 
     def _array(self, node: Node) -> Any:
-        """A writable array in memory of its own: one copy of the buffer."""
+        """A writable array in memory of its own: a copy of the buffer, or that itself if it is ours, the first time."""
         np = self.np
         if type(node) is not dict:
             raise ValueError("an array expected")
         dtype, shape, data = self._dtype(node["d"]), _shape(node["s"]), self.buffer(node["b"])
         if math.prod(shape) * dtype.itemsize != len(data):
             raise ValueError("an array whose shape and length disagree")
-        flat = np.frombuffer(data, np.uint8).copy().view(dtype) if len(data) else np.empty(0, dtype)
+        bytes_ = np.frombuffer(data, np.uint8)
+        if node["b"] in self.own:
+            self.own.discard(node["b"])
+        else:
+            bytes_ = bytes_.copy()
+        flat = bytes_.view(dtype) if len(data) else np.empty(0, dtype)
         self._check_items(flat, dtype)
         if dtype.subdtype is not None:
             raise ValueError("an array of arrays")

@@ -32,11 +32,14 @@ def secret_in(tree: object, buffers: Sequence[Buffer], environ: Mapping[str, str
     return next((name for data in (text, *map(bytes, buffers)) for _, _, name in index.find(data)), None)
 
 
-def receive(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES) -> Any:
-    """The value a sandbox sent; raises ValueRefused for anything but well-formed data of at most ``limit`` bytes."""
+def receive(tree: object, buffers: Sequence[Buffer], *, limit: int = MAX_BYTES, own: bool = False) -> Any:
+    """The value a sandbox sent; raises ValueRefused for anything but well-formed data of at most ``limit`` bytes.
+
+    ``own``: the buffers are the value's to keep.
+    """
     try:
         with trusted_imports():
-            return decode(tree, buffers, limit=limit)
+            return decode(tree, buffers, limit=limit, own=own)
     except ValueError as exc:
         raise ValueRefused(
             f"the sandbox sent a value that can't be accepted: {str(exc)[:300]}", hint=f"What can cross: {WORKS}."

@@ -33,6 +33,7 @@ from .names import PROTECTED
 from .paths import Places, without_inner
 from .patterns import compile_patterns
 from .profiles import PROFILES, STRICT, nearest, unknown
+from .room import most_memory
 from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, read_object, read_options, read_table
 from .source import Document, read_required
 from .units import BadValue, quoted
@@ -59,6 +60,7 @@ def resolve(
     environ: Mapping[str, str],
     home: Path | None = None,
     admin_files: Sequence[Path] = ADMIN_FILES,
+    system: Path = Path("/"),
 ) -> Effective:
     """The policy that holds for code run in ``cwd``, or PolicyError: then nothing may run.
 
@@ -66,9 +68,10 @@ def resolve(
     ``policy`` if it is a file or a mapping, ``overrides``; the administrator's files clamp the result. A ``Policy``
     object is complete and stands in for all files but the administrator's. The profile "strict" can be tightened by
     files, and loosened only by ``policy`` and ``overrides``. ``overrides`` are the options of a cell or command by
-    dotted key, as in {"limits.wall": "30s"}.
+    dotted key, as in {"limits.wall": "30s"}. No limit on memory is above three quarters of what there is, by the files
+    of ``system``.
     """
-    return _Resolution(cwd, environ, home).run(policy, overrides or {}, admin_files)
+    return _Resolution(cwd, environ, home).run(policy, overrides or {}, admin_files, system)
 
 
 def check_given(policy: str | Path | Mapping[str, Any] | Policy | None, overrides: Mapping[str, object]) -> None:
@@ -140,6 +143,7 @@ class _Resolution:
         given: str | Path | Mapping[str, Any] | Policy | None,
         overrides: Mapping[str, object],
         admin_files: Sequence[Path],
+        system: Path = Path("/"),
     ) -> Effective:
         self.admin_files = admin_files
         for layer in self.layers(given):
@@ -150,6 +154,7 @@ class _Resolution:
         for path in admin_files:
             if is_there(path):
                 self._clamp(path)
+        self._fit_machine(most_memory(system))
         return self._effective()
 
     def _places(self) -> Places:
@@ -305,6 +310,20 @@ class _Resolution:
                 hint=f"write {now}, or leave the option out",
             )
         self.notices.append(f"{key}: {had} ({shown(source)}) is more than the administrator allows; {now} is used")
+
+    def _fit_machine(self, most: int | None) -> None:
+        """A limit that the machine reaches first would never be met."""
+        key = "limits.memory"
+        had, source = self.policy.get(key), self.sources[key]
+        if most is None or had <= most:
+            return
+        self.policy = self.policy.with_value(key, most)
+        self.sources[key] = f"three quarters of this machine's memory (asked for: {show(key, had)}, {shown(source)})"
+        if not source.startswith("built-in"):
+            self.notices.append(
+                f"{key}: {show(key, had)} ({shown(source)}) is more than three quarters of the memory here; "
+                f"{show(key, most)} is used"
+            )
 
     def _require_inside(self, base: Policy, wishes: Wishes, ceiling: Mapping[str, Any] | None = None) -> None:
         """Paths that a layer narrowed must be inside on the disk too, not only by their spelling.

@@ -17,6 +17,9 @@ from .profiles import nearest, unknown
 from .source import Document, KeyPath
 from .units import BadValue, format_duration, format_size, parse_duration, parse_size, quoted, type_name
 
+#: Sandboxes that wait ready, of one policy: each holds some 20 MB.
+MOST_POOLED = 8
+
 # Which of two values is tighter; see merge.py.
 SMALLER, INNER_PATHS, INNER_PATH, FEWER, MORE, MORE_HIDDEN, LATER = range(7)
 
@@ -164,6 +167,11 @@ def _host(text: str) -> None:
         raise BadValue(f"{quoted(text)} is no host", 'write for example "api.example.org:443", without https://')
 
 
+def _module(text: str) -> None:
+    if not (text.isascii() and all(part.isidentifier() for part in text.split(".")) and len(text) < 200):
+        raise BadValue(f"{quoted(text)} is no module's name", 'write for example "numpy" or "scipy.stats"')
+
+
 def _guarantee(text: str) -> None:
     if text not in GUARANTEES:
         raise BadValue(*unknown("guarantee", text, list(GUARANTEES)))
@@ -207,6 +215,9 @@ FIELDS: Mapping[str, Field] = {
     "output.widgets": _choices(LATER, True, False),
     "environment.allow": Field(_texts(_variable), FEWER),
     "data.source_path": Field(_one_path, INNER_PATH),
+    "start.mode": _choices(LATER, "fork", "exec"),
+    "start.preload": Field(_texts(_module), FEWER),
+    "start.pool": Field(_number(0, MOST_POOLED, whole=True), SMALLER),
     "backend": _choices(LATER, "linux", "docker", built=("linux",)),
     "require": Field(_texts(_guarantee), MORE),
 }
@@ -214,7 +225,7 @@ _BASE_UNITS = {
     **dict.fromkeys(("limits.cpu", "limits.wall"), "s"),
     **dict.fromkeys(("limits.memory", "limits.disk", "limits.output"), "B"),
 }
-TABLES = ("limits", "files", "network", "credentials", "code", "output", "environment", "data", "limits.gpu")
+TABLES = ("limits", "files", "network", "credentials", "code", "output", "environment", "data", "start", "limits.gpu")
 _CREDENTIAL_KEYS = ("source", "hosts", "inject")
 _NOT_BUILT = "not available in this version"
 
@@ -379,3 +390,13 @@ def in_one_line(problem: Problem) -> str:
     """The problem and what to write instead, where there is room for one line."""
     text = str(dataclasses.replace(problem, hint=None).error())
     return f"{text} ({problem.hint})" if problem.hint else text
+
+
+def complete_policy(mapping: Mapping[str, Any]) -> Policy:
+    """The inverse of ``Policy.to_mapping``: a policy that has come from another process. PolicyError if it is none."""
+    wishes, problems = read_table(mapping, "policy argument")
+    first_error(problems)
+    policy = Policy()
+    for key, value in wishes.values.items():
+        policy = policy.with_value(key, value)
+    return policy

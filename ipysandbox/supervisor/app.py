@@ -29,11 +29,12 @@ from ipysandbox.backends.linux.backend import SOCKETS_HINT, LinuxBackend
 from ipysandbox.backends.linux.zygote_handle import Spawned
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError, StartError
 from ipysandbox.output.redact import KnownSecrets, Redactor
-from ipysandbox.policy import Effective, resolve
+from ipysandbox.policy import Effective, complete_policy, resolve
 from ipysandbox.policy.secret_values import secret_values
 
 from . import task_wire as wire
 from .managed import Managed
+from .pool import Pool
 from .task_lane import TaskLane
 from .task_lane import serve as serve_lane
 
@@ -61,8 +62,12 @@ class Supervisor:
         #: Of executors, by name.
         self.lanes: dict[str, TaskLane] = {}
         self.finished = asyncio.Event()
-        self._number = 0
+        self._number = self._starting = 0
+        self.pool = Pool(self.backend, folder, self._busy)
         self._locks: dict[str, asyncio.Lock] = {}
+
+    def _busy(self) -> bool:
+        return self._starting > 0 or any(managed.busy for managed in self.sandboxes.values())
 
     async def open(self, body: Mapping[str, Any]) -> Managed:
         """The sandbox that ``body`` asks for: the running one of that name when its policy is the same, else a new
@@ -100,14 +105,21 @@ class Supervisor:
                 notebook=body.get("notebook"),
                 secrets=self.secrets,
                 page=bool(body.get("page")),
+                pool=self.pool,
             )
+            self._starting += 1
             try:
                 await managed.start()
             except BaseException:
                 await managed.close()
                 raise
+            finally:
+                self._starting -= 1
             if running is not None:
                 managed.notices += running.notices  # what nobody was told yet
+                changed = running.effective.differs_in(effective)
+                if changed and not body.get("fresh"):
+                    managed.notices.append(f"The policy is another now ({', '.join(changed)}): so the sandbox is new.")
             self.sandboxes[name] = managed
             for notice in effective.notices:
                 self.audit.record(events.POLICY_NOTICE, sandbox=name, details={"text": notice})
@@ -158,6 +170,7 @@ class Supervisor:
             "pid": os.getpid(),
             "host_pid": self.host_pid,
             "started": self.started,
+            "pool": self.pool.state(),
             "sandboxes": [managed.state() for managed in self.sandboxes.values()],
             "executors": [lane.state() for lane in self.lanes.values()],
         }
@@ -165,7 +178,7 @@ class Supervisor:
     async def close(self) -> None:
         ends = [managed.close() for managed in self.sandboxes.values()]
         ends += [lane.close() for lane in self.lanes.values()]
-        await asyncio.gather(*ends, return_exceptions=True)
+        await asyncio.gather(*ends, self.pool.close(), return_exceptions=True)
         await self.backend.close()
         fonts.stop()
 
@@ -175,8 +188,11 @@ def _resolved(body: Mapping[str, Any], overrides: Mapping[str, object]) -> Effec
     cwd = Path(str(body["cwd"]))
     merged = {**(body.get("overrides") or {}), **overrides}
     environ = body.get("environ") or os.environ
+    policy = body.get("policy")
+    if body.get("complete"):
+        policy = complete_policy(body["policy"])
     try:
-        return _without_missing_default(resolve(body.get("policy"), cwd=cwd, overrides=merged, environ=environ))
+        return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
     except PolicyError:
         if not cwd.is_dir():  # it answers, or the error were another
             raise PolicyError(f"the project folder {cwd} does not exist", hint="check the path") from None

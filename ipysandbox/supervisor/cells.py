@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Between the kernel's reply and its next output or "idle", which may overtake each other on two sockets (seconds).
 _IDLE_WAIT = 1.0
+#: Characters of code that are checked without leaving the event loop: a few milliseconds.
+_CHECKED_HERE = 2000
 #: For what was printed beyond the limit and belongs into a file (seconds).
 _REST_WAIT = 5.0
 _LAST_WORDS = 1500
@@ -171,6 +173,7 @@ class Cells:
                 await self._answer(message, "died", error=("SandboxDied", text), alive=False)
 
     async def _run(self, message: Message) -> None:
+        self._box.stir()
         source = message.content.get("code")
         if not isinstance(source, str):
             await self._answer(message, "refused", error=("TypeError", "execute_request without code"))
@@ -209,7 +212,10 @@ class Cells:
         """Read the code first, where that was asked for; a refusal is answered."""
         if not (self._box.validate and options.get("validate", True)):
             return True
-        report = await asyncio.get_running_loop().run_in_executor(None, self._box.check, source)
+        if len(source) <= _CHECKED_HERE:
+            report = self._box.check(source)
+        else:
+            report = await asyncio.get_running_loop().run_in_executor(None, self._box.check, source)
         if report["verdict"] == "ok":
             return True
         rules = [finding["rule"] for finding in report["findings"] if finding["severity"] == "refuse"]
@@ -224,7 +230,7 @@ class Cells:
         self._box.watch.begin(cell, instance)
         self.running = cell
         self._none.clear()
-        self._box.watch.wake()
+        self._box.watch.began()
         await self._box.relay.forward("shell", cell.request)
         if not instance.alive():
             cell.done.set()
@@ -339,6 +345,7 @@ class Cells:
         self._box.trail.after(events.CELL_RESULT, number=self._count, status=status, usage=outcome["usage"])
         await self._box.relay.reply(request, content, metadata={"ipysandbox": outcome})
         self._none.set()
+        self._box.stir()
 
     def _redacted(self, said: dict[str, Any]) -> dict[str, Any]:
         """File names, notices and last words are a sandbox's to choose."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 #: Another sandbox may remove the folder between our making and our locking it.
@@ -17,10 +17,16 @@ _TRIES = 10
 
 
 class HeldFolders:
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], made: Collection[Path] = ()) -> None:
+        """``made``: by another of this process, for which they were missing."""
         self._paths = paths
-        self._missing = {path for path in paths if not path.exists()}
+        self._missing = {path for path in paths if path in made or not path.exists()}
         self._locks: dict[Path, int] = {}
+
+    @property
+    def made(self) -> frozenset[Path]:
+        """Those that were missing before."""
+        return frozenset(self._missing)
 
     def hold(self) -> None:
         """Make what is missing, and keep others from removing it. What can't be made is the backend's to tell."""

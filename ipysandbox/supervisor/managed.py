@@ -30,6 +30,7 @@ from .background import in_background
 from .cells import Cell, Cells
 from .held_folders import HeldFolders
 from .output_budget import OutputBudget
+from .pool import Pool, remove_directory
 from .relay import Relay
 from .trail import Trail
 from .watch import Watch
@@ -66,11 +67,12 @@ class Managed:
         notebook: str | None,
         secrets: KnownSecrets,
         page: bool,
+        pool: Pool,
     ) -> None:
         self.name, self._directory, self._backend = name, directory, backend
         self.resolve, self.effective = resolve, effective
         self.validate, self.notebook = validate, notebook
-        self._page = page
+        self._page, self._pool = page, pool
         self.started = time.time()
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
@@ -94,6 +96,7 @@ class Managed:
         self.relay.on_shutdown = self._on_shutdown
         self.relay.on_question_refused = self._on_question_refused
         self.relay.on_failure = self.fail
+        self.relay.interpreter = lambda: self.instance.interpreter() if self.instance is not None else None
         self.cells = Cells(self)
         self.watch = Watch(self)
         self._outputs = OutputBudget(self)
@@ -110,6 +113,11 @@ class Managed:
         return self.cells.running
 
     @property
+    def busy(self) -> bool:
+        """Whether somebody waits for it: for a cell, or for its start."""
+        return self.cells.running is not None or self._life.locked()
+
+    @property
     def limits(self) -> Limits:
         """The sandbox's own; a cell may have its own for its time."""
         return self.effective.policy.limits
@@ -119,24 +127,36 @@ class Managed:
     async def start(self) -> None:
         """Start a fresh sandbox behind the same sockets, unless somebody just has. Raises StartError and leaves nothing
         behind; SandboxError when it is closed meanwhile."""
+        self._pool.stir()
         async with self._life:
             if not (self._closed or self.alive):
                 await self._start()
+        self._pool.stir()
         if self._closed:
             await self.end_instance("closed")
             raise self._closed_meanwhile()
+
+    def stir(self) -> None:
+        """A cell begins or has ended."""
+        self._pool.stir()
 
     def _closed_meanwhile(self) -> SandboxError:
         return SandboxError(f"the sandbox '{self.name}' was closed while it started")
 
     async def _start(self) -> None:
-        request = StartRequest(self.name, self.effective, self._directory, self._page)
+        request = self._request()
         began = time.monotonic()
         try:
             await self._recover(request)
             self._folders.hold()
-            instance = await self._backend.start(request)
-            await self._attach(instance)
+            ready = await self._pool.take(request)
+            if ready is None:
+                instance = await self._backend.start(request)
+                await self._attach(instance)
+            else:
+                instance = ready.instance
+                instance.on_exit(lambda _status: remove_directory(ready.directory))
+                self.relay.take(ready.back)
         except SandboxError as exc:
             if not self._closed:
                 self.trail.after(events.SANDBOX_REFUSED, severity="warning", reason=exc.message)
@@ -153,10 +173,15 @@ class Managed:
             policy=self.effective.digest(),
             project=str(self.effective.project),
             seconds=round(time.monotonic() - began, 4),
+            pooled=ready is not None,
             guarantees={name: list(layers) for name, layers in instance.guarantees.items()},
         )
         if not instance.alive():
             self._on_exit(instance, None)
+        self._pool.want(request, self._folders)
+
+    def _request(self) -> StartRequest:
+        return StartRequest(self.name, self.effective, self._directory, self._page)
 
     async def _recover(self, request: StartRequest) -> None:
         """Before the sandbox takes anything in its writable folders for what has always been there."""
@@ -164,6 +189,8 @@ class Managed:
         try:
             await self._backend.recover(request, done)
         finally:
+            done += self._pool.disarmed
+            self._pool.disarmed.clear()
             self._tell_disarmed(done, ", left by a sandbox whose supervisor was killed")
 
     async def _attach(self, instance: Instance) -> None:
@@ -379,7 +406,10 @@ class Managed:
 
     async def _sweep(self, instance: Instance) -> list[str]:
         async with self._sweeping:
-            removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
+            if instance.quick_to_sweep():
+                removed = instance.sweep()
+            else:
+                removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
             self._written = instance.written()
         self._tell_disarmed(removed)
         return removed
@@ -447,5 +477,14 @@ class Managed:
             "limits": {k: v for k, v in asdict(self.limits).items() if k != "gpu"},
             "guarantees": {k: list(v) for k, v in self.instance.guarantees.items()} if self.instance else {},
             "weaker": dict(self.instance.weaker) if self.instance else {},
+            "start": self._start_state(),
             "last": self.cells.last,
+        }
+
+    def _start_state(self) -> dict[str, Any]:
+        """How the next one of this policy would start."""
+        return {
+            "mode": self.effective.policy.start.mode,
+            "not_loaded": dict(self._backend.not_loaded(self.effective)),
+            "pool": self._pool.waiting(self._request()),
         }

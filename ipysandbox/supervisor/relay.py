@@ -23,15 +23,13 @@ from ipysandbox.guest import CHANNELS
 from ipysandbox.guest.values import MAX_TEXT
 from ipysandbox.output import Cleaner
 
+from .back import MOST_BYTES, Back
 from .outflow import Outflow
 from .wire import BadMessage, Buffer, Message, new_header, pack, unpack, without_copies
 
-#: One frame; libzmq drops the connection that sends a larger one before it is in memory. A value may be a large array.
-MOST_BYTES = 600 << 20
 #: What a reply with a value may hold beside the value itself.
 _REPLY_SLACK = 1 << 20
 _FRONT_TYPES = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "iopub": zmq.XPUB, "hb": zmq.ROUTER}
-_BACK_TYPES = {"shell": zmq.DEALER, "control": zmq.DEALER, "stdin": zmq.DEALER, "iopub": zmq.SUB, "hb": zmq.DEALER}
 #: What passes to the kernel besides execute_request, which the cell runner forwards itself.
 _REQUESTS = frozenset(
     "inspect_request complete_request history_request is_complete_request comm_info_request kernel_info_request "
@@ -78,8 +76,9 @@ class Relay:
         self._streaming: Message | None = None
         self._context = zmq.asyncio.Context.instance()
         self._front: dict[str, zmq.asyncio.Socket] = {}
-        self._back: dict[str, zmq.asyncio.Socket] = {}
+        self._back: Mapping[str, zmq.asyncio.Socket] = {}
         self._back_key = b""
+        self._attached: Back | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._back_tasks: list[asyncio.Task[None]] = []
         #: Requests not answered yet, and those that may still have outputs, by message id.
@@ -96,8 +95,6 @@ class Relay:
         self._question_marked = asyncio.Event()
         #: Cells whose code has not been shown yet to the other clients.
         self._unshown: set[str] = set()
-        self._welcome = asyncio.Event()
-        self._internal: dict[str, asyncio.Future[Message]] = {}
         self._outflow = Outflow(self._send_output)
         self.endpoints: dict[str, str] = {}
         #: Messages that were no messages, or answered nothing that was asked.
@@ -124,6 +121,8 @@ class Relay:
         self.on_question_refused: Callable[[bool], None] | None = None
         #: A direction of this relay broke: nothing more will pass there.
         self.on_failure: Callable[[BaseException], None] | None = None
+        #: The process whose memory holds the values, (number, start time), for a client that reads them there.
+        self.interpreter: Callable[[], tuple[int, int] | None] = lambda: None
         self.stdin_allowed: Callable[[str], bool] = lambda _parent: False
         for channel in CHANNELS:
             sock = self._socket(_FRONT_TYPES[channel])
@@ -167,48 +166,31 @@ class Relay:
 
     async def attach(self, endpoints: Mapping[str, str], key: bytes, seconds: float) -> None:
         """Connect to a new kernel and wait until it answers. Raises asyncio.TimeoutError."""
+        back = Back(endpoints, key)
+        try:
+            await back.settled(seconds)
+        except BaseException:
+            back.close()
+            raise
+        self.take(back)
+
+    def take(self, back: Back) -> None:
+        """From now on this is the kernel."""
         self.detach()
-        self._back_key = key
-        self._welcome.clear()
-        for channel in ("shell", "control", "stdin", "iopub"):
-            sock = self._socket(_BACK_TYPES[channel])
-            if channel == "iopub":
-                sock.rcvhwm = 1000
-                sock.subscribe(b"")
-            else:
-                # One identity on all: the kernel routes a question to whoever sent the cell.
-                sock.identity = self.session.encode()
-            sock.connect("ipc://" + endpoints[channel])
-            self._back[channel] = sock
+        self._attached, self._back, self._back_key = back, back.sockets, back.key
         for channel in ("shell", "control"):
             self._back_tasks.append(self._task(self._from_kernel(channel)))
         self._back_tasks.append(self._task(self._outputs()))
         self._back_tasks.append(self._task(self._stdin_from_kernel()))
-        await asyncio.wait_for(self._settled(), seconds)
-
-    async def _settled(self) -> None:
-        await self.ask("kernel_info_request", {})
-        await self._welcome.wait()
 
     def detach(self) -> None:
         """Let go of the kernel; its unanswered requests stay for the caller to answer (``waiting``)."""
         for task in self._back_tasks:
             task.cancel()
         self._back_tasks.clear()
-        for sock in self._back.values():
-            sock.close()
-        self._back.clear()
-        for future in self._internal.values():
-            future.cancel()
-        self._internal.clear()
-
-    async def ask(self, kind: str, content: dict[str, Any]) -> Message:
-        """A request of our own on the shell channel; its (cleaned by nobody) reply stays in this process."""
-        message = Message(new_header(kind, self.session), {}, {}, content)
-        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._internal[message.id] = future
-        await self._back["shell"].send_multipart(pack(message, self._back_key))
-        return await future
+        if self._attached is not None:
+            self._attached.close()
+        self._attached, self._back = None, {}
 
     async def forward(self, channel: str, message: Message) -> None:
         """Send a client's request on to the kernel under its own header, signed with the kernel's key."""
@@ -235,11 +217,6 @@ class Relay:
             if message is None:
                 await self._give_up_values()
                 continue
-            internal = self._internal.pop(message.parent_id, None)
-            if internal is not None:
-                if not internal.done():
-                    internal.set_result(message)
-                continue
             request = self._waiting.get(message.parent_id, ("", None))[1]
             if (
                 request is None
@@ -261,6 +238,8 @@ class Relay:
                     content = {"status": "error", "ename": "ValueError", "evalue": "larger than was asked for"}
                 else:
                     content = await self._in_turn(self._cleaner.clean_value, content, size=sum(map(len, frames)))
+                    # Which process that is, only we say: an address alone names nothing.
+                    content["process"] = self.interpreter() if request.content.get("direct") is True else None
             else:
                 content = await self.clean(message.type, message.content)
             await self.reply(request, content or {"status": "error"}, buffers=message.buffers)
@@ -285,7 +264,6 @@ class Relay:
                 continue
             kind = message.type
             if kind == "iopub_welcome":
-                self._welcome.set()
                 continue
             request = self._known.get(message.parent_id) or self._told.get(message.parent_id)
             if request is None:

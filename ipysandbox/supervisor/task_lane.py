@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,8 @@ from .trail import Trail
 #: While tasks run without a break, their folders are looked at that often; and for at most a tenth of the time.
 _SWEEP_SECONDS = 60.0
 _MOST_WORKERS = 1024
+#: Records that wait to be told; the oldest are left out.
+_MOST_RECORDS = 1000
 #: From the end of a task's socket to that of its sandbox, unless the code has only closed it.
 _LAST_SECONDS = 1.0
 
@@ -66,7 +69,10 @@ class TaskLane:
         self._directory = directory
         self._redactor = Redactor(host.secrets)
         self._notices: list[str] = []
-        self._trail = Trail(host.audit, name, None, self._notices, self._redactor)
+        #: Asked for by an executor whose caller is on another machine.
+        self._records: deque[dict[str, Any]] = deque(maxlen=_MOST_RECORDS)
+        tell = self._records.append if options.get("records") else None
+        self._trail = Trail(host.audit, name, None, self._notices, self._redactor, tell)
         self._attempts = Attempts(self._trail)
         workers = max(1, min(_MOST_WORKERS, int(options["workers"])))
         asked, suggested = ([str(module) for module in options.get(key, ())] for key in ("preload", "suggested"))
@@ -120,6 +126,7 @@ class TaskLane:
             "guarantees": {name: list(layers) for name, layers in choice.layers.items()},
             "weaker": dict(choice.weaker),
             "notices": notices,
+            "digest": self.effective.digest(),
         }
 
     async def close(self) -> None:
@@ -143,6 +150,7 @@ class TaskLane:
         self._attempts.sum_up()
         if self._watch is not None:
             self._trail.after(events.SANDBOX_STOP, reason=self._killed_by or "closed", tasks=self._done)
+        await self._tell_records()
         with contextlib.suppress(OSError):
             self._directory.rmdir()
 
@@ -192,6 +200,7 @@ class TaskLane:
                 self._running.pop(run.number, None)
                 await self._rest()
             self._record(run, outcome)
+            await self._tell_records()
             await self._send(wire.DONE, run.number, encoded(outcome))
             await self._tell_notices()
 
@@ -292,6 +301,11 @@ class TaskLane:
             self._trail.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])
 
     # -- what it tells
+
+    async def _tell_records(self) -> None:
+        if self._records:
+            records = [self._records.popleft() for _ in range(len(self._records))]
+            await self._send(wire.RECORDS, 0, json.dumps(records).encode())
 
     async def _tell_notices(self) -> None:
         while self._notices:

@@ -16,6 +16,8 @@ OPEN, TASK, CANCEL = 1, 2, 3
 OPENED, FAILED, PIECE, DONE = 11, 12, 13, 14
 #: That a task has begun; what concerns none (JSON: {"notice"}).
 STARTED, NOTICE = 15, 16
+#: What has been recorded in the audit trail since (a JSON list), before the outcome that it is about; if asked for.
+RECORDS = 17
 
 #: Before a call: bytes of the JSON with its own limits, which follows.
 OPTIONS = struct.Struct("!I")

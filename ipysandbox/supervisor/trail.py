@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ipysandbox.audit import AuditError, AuditLog
@@ -10,18 +11,31 @@ from ipysandbox.output.redact import Redactor
 
 
 class Trail:
-    """Records under the name of one sandbox; ``notices`` tells its user when a record could not be written."""
+    """Records under the name of one sandbox; ``notices`` tells its user when a record could not be written.
+
+    ``tell``, if given, gets each record that was written.
+    """
 
     def __init__(
-        self, audit: AuditLog, sandbox: str, notebook: str | None, notices: list[str], redactor: Redactor
+        self,
+        audit: AuditLog,
+        sandbox: str,
+        notebook: str | None,
+        notices: list[str],
+        redactor: Redactor,
+        tell: Callable[[dict[str, Any]], object] | None = None,
     ) -> None:
         self._audit, self._sandbox, self._notebook, self._notices = audit, sandbox, notebook, notices
-        self._redactor = redactor
+        self._redactor, self._tell = redactor, tell
 
     def before(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
         """Record what is about to happen. Raises AuditError: then it must not happen."""
         details = self._redactor.value(details)
-        self._audit.record(action, sandbox=self._sandbox, notebook=self._notebook, severity=severity, details=details)
+        record = self._audit.record(
+            action, sandbox=self._sandbox, notebook=self._notebook, severity=severity, details=details
+        )
+        if self._tell is not None:
+            self._tell(record)
 
     def after(self, action: str, *, severity: Severity = "info", **details: Any) -> None:
         """Record what has happened. It can't be undone, so a trail that fails is told, and the next cell is refused."""

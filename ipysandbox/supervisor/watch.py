@@ -59,6 +59,7 @@ class Watch:
         self._overdrawn = False
         self._told: Instance | None = None
         self._wake = asyncio.Event()
+        self._looks_at_once = True
         self._task = asyncio.ensure_future(self._run())
 
     def reset(self, instance: Instance) -> None:
@@ -69,7 +70,13 @@ class Watch:
         self._cpu_at_end, self._first_processes = self.usage.cpu, self.usage.processes
 
     def wake(self) -> None:
-        """Look now: something began or ended."""
+        """Look now: something has ended."""
+        self._looks_at_once = True
+        self._wake.set()
+
+    def began(self) -> None:
+        """A cell, just after the meters were read: look again as soon as that asks for, not at once."""
+        self._looks_at_once = self._wake.is_set()
         self._wake.set()
 
     def close(self) -> None:
@@ -109,8 +116,11 @@ class Watch:
     async def _run(self) -> None:
         while True:
             self._wake.clear()
+            self._looks_at_once = True
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._pause())
+                if not self._looks_at_once:
+                    continue
             instance = self._box.instance
             if instance is not None and instance.alive():
                 try:

@@ -9,6 +9,7 @@ its own where the kernel has subshells (ipykernel 7), so also while a cell runs.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import threading
 from collections import OrderedDict
@@ -238,11 +239,25 @@ def _answer_reloads() -> None:
     import comm
 
     manager: Any = comm.get_comm_manager()
-    before = manager.targets.get(CONTROL)
-    if getattr(before, "of_ipysandbox", False):
+    if getattr(manager, "of_ipysandbox", False):
         return
+    register, before = manager.register_target, manager.targets.get(CONTROL)
 
-    def opened(control: Any, message: Mapping[str, Any]) -> None:
+    def register_target(name: str, opened: Any) -> None:
+        """A notebook that imports ipywidgets only now registers an answer that knows of its own alone."""
+        register(name, _with_states(opened) if name == CONTROL else opened)
+
+    manager.register_target, manager.of_ipysandbox = register_target, True
+    register_target(CONTROL, before)
+
+
+def _with_states(opened: Any) -> Any:
+    """``opened`` answers for the notebook's own widgets (None: it has none); this tells of the sandboxes' too."""
+    if isinstance(opened, str):
+        module, _, name = opened.rpartition(".")
+        opened = getattr(importlib.import_module(module), name)
+
+    def answer(control: Any, message: Mapping[str, Any]) -> None:
         send = control.send
 
         def send_all(data: Any = None, *arguments: Any, **options: Any) -> None:
@@ -251,13 +266,12 @@ def _answer_reloads() -> None:
             send(data, *arguments, **options)
 
         control.send = send_all
-        if before is not None:
-            before(control, message)
+        if opened is not None:
+            opened(control, message)
         else:
             control.on_msg(lambda _message: control.send({"method": "update_states", "states": {}, "buffer_paths": []}))
 
-    opened.of_ipysandbox = True  # type: ignore[attr-defined]
-    manager.register_target(CONTROL, opened)
+    return answer
 
 
 def _states() -> dict[str, Any]:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from jupyter_client.session import Session
 
 from ipysandbox.supervisor.spawn import Supervisor
 
+PLAIN = "plain ipykernel"
 #: libzmq tries a socket that is not there yet again after so long; its default of 100 ms would be seen in the figures.
 _RETRY_MS = 1
 #: How long a subscription may take to arrive before the kernel is asked once more.
@@ -100,6 +102,17 @@ class Client:
     def close(self) -> None:
         self._context.destroy()
         self._close()
+
+
+#: Gives a kernel that is started when it is first asked for.
+Kept = Callable[[], Client]
+
+
+def kept(kernel: Client, stack: ExitStack) -> Client:
+    """Until ``stack`` ends it; what it shows arrives here."""
+    stack.callback(kernel.close)
+    kernel.until_subscribed()
+    return kernel
 
 
 def plain_kernel(folder: Path, environ: Mapping[str, str]) -> Client:

@@ -26,8 +26,12 @@ class Group:
     baseline: str
     cases: Mapping[str, Sample]
     rounds: int
-    #: Of what a sample returns: seconds or bytes.
+    #: Rounds with ``--quick``; 0: left out there.
+    quick: int = 2
+    #: Of what a sample returns: seconds, bytes, or seconds of each task.
     unit: str = "s"
+    #: Whether each case is taken once unmeasured first: caches fill, lazy imports happen.
+    warm: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,22 +74,35 @@ class Result:
     unit: str = "s"
 
 
-def measure(group: Group, on_sample: Callable[[], None]) -> Result:
-    """All cases once unmeasured (caches fill, lazy imports happen), then in rounds that start at another case each."""
-    names, left_out = [], {}
-    for name, sample in group.cases.items():
+def measure(group: Group, rounds: int, on_sample: Callable[[], None]) -> Result:
+    """In rounds that start at another case each. A case that can't go on is left out of this group, with its reason."""
+    samples: dict[str, list[float]] = {name: [] for name in group.cases}
+    left_out: dict[str, str] = {}
+
+    def take(name: str, kept: bool) -> None:
         try:
-            sample()
-            names.append(name)
+            value = group.cases[name]()
         except CannotDo as exc:
             left_out[name] = str(exc)
-    samples: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(group.rounds):
-        first = number % len(names)
+            del samples[name]
+            return
+        if kept:
+            samples[name].append(value)
+
+    if group.warm:
+        for name in group.cases:
+            take(name, kept=False)
+    for number in range(rounds):
+        names = list(samples)
+        first = number % max(1, len(names))
         for name in names[first:] + names[:first]:
-            samples[name].append(group.cases[name]())
+            take(name, kept=True)
             on_sample()
-    base = statistics.median(samples[group.baseline])
-    order = [group.baseline, *(name for name in names if name != group.baseline)]
-    rows = [Row(name, tuple(samples[name]), statistics.median(samples[name]) / base) for name in order]
-    return Result(group.key, group.title, rows, left_out, group.unit)
+    return Result(group.key, group.title, _rows(group.baseline, samples), left_out, group.unit)
+
+
+def _rows(baseline: str, samples: Mapping[str, list[float]]) -> list[Row]:
+    """The baseline first; where it could not be taken, the first case stands for it."""
+    names = sorted(samples, key=lambda name: name != baseline)
+    base = statistics.median(samples[names[0]]) if names else 1.0
+    return [Row(name, tuple(samples[name]), statistics.median(samples[name]) / base) for name in names]

@@ -63,24 +63,20 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def _cells(row: Row, unit: str) -> tuple[str, ...]:
-    show = _time if unit == "s" else _size
     low, high = row.quartiles
-    p95 = "" if row.p95 is None else show(row.p95)
-    return (
-        row.name,
-        show(row.median),
-        f"{show(low)} – {show(high)}",
-        p95,
-        f"{row.ratio:.2f}" if row.ratio >= 0.1 else f"{row.ratio:.3f}",
-    )
+    p95 = "" if row.p95 is None else shown(row.p95, unit)
+    return row.name, shown(row.median, unit), f"{shown(low, unit)} – {shown(high, unit)}", p95, as_ratio(row.ratio)
 
 
-def _time(seconds: float) -> str:
-    milliseconds = seconds * 1000
+def as_ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}"
+
+
+def shown(value: float, unit: str) -> str:
+    """``unit`` is a group's: what a sample is."""
+    if unit == "B":
+        return f"{value / 1e6:.1f} MB"
+    milliseconds = value * 1000
     if milliseconds < 10:
         return f"{milliseconds:.2f} ms"
     return f"{milliseconds:.1f} ms" if milliseconds < 100 else f"{milliseconds:.0f} ms"
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e6:.1f} MB"

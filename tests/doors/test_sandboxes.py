@@ -219,6 +219,10 @@ def test_options_values_names_and_actions_complete(notebook: Notebook) -> None:
     assert _completions(notebook, "%sandbox res") == ["restart"]
     assert _completions(notebook, "%sandbox stop finis") == ["finished"]
     assert "--fresh" not in _completions(notebook, "%%sandbox --fresh --")
+    # Nor what Python would make of the line.
+    assert _completions(notebook, "%%sandbox --mem") == ["--memory"]
+    assert all(word.startswith("--") and word[2:3].islower() for word in _completions(notebook, "%%sandbox --"))
+    assert "print" in _completions(notebook, "%%sandbox\npri")
 
 
 def test_the_question_mark_shows_the_options(notebook: Notebook) -> None:
@@ -234,3 +238,16 @@ def test_policy_shows_every_name_that_is_hidden(notebook: Notebook) -> None:
     missing = [name for name in DEFAULT_HIDE if name not in shown]
     assert missing == []
     assert "…" not in shown
+
+
+def test_an_edited_policy_says_what_of_it_made_the_sandbox_anew(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.ipysandbox.limits]\nmemory = '2GiB'\n")
+    notebook = Notebook(tmp_path)
+    try:
+        notebook.run("%%sandbox one\nx = 1").ok()
+        (tmp_path / "pyproject.toml").write_text("[tool.ipysandbox.limits]\nmemory = '1GiB'\nprocesses = 100\n")
+        told, again = (str(notebook.run("%%sandbox one\n1").ok().displays) for _ in range(2))
+        assert "The policy is another now (memory, processes)" in told
+        assert "another now" not in again
+    finally:
+        notebook.close()

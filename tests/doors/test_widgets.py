@@ -32,11 +32,21 @@ display(slider, label)
 @pytest.fixture(scope="module")
 def page(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook of somebody whose own policy lets widgets pass."""
-    config = tmp_path_factory.mktemp("config")
-    (config / "ipysandbox.toml").write_text("[output]\nwidgets = true\n")
-    one = Notebook(study, JUPYTER_CONFIG_DIR=str(config))
+    one = with_widgets(study, tmp_path_factory.mktemp("config"))
     yield one
     one.close()
+
+
+@pytest.fixture
+def new_page(study: Path, tmp_path: Path) -> Iterator[Notebook]:
+    one = with_widgets(study, tmp_path)
+    yield one
+    one.close()
+
+
+def with_widgets(study: Path, config: Path) -> Notebook:
+    (config / "ipysandbox.toml").write_text("[output]\nwidgets = true\n")
+    return Notebook(study, JUPYTER_CONFIG_DIR=str(config))
 
 
 def shown(ran: Ran) -> list[str]:
@@ -165,9 +175,15 @@ def test_a_sandbox_speaks_for_no_widget_of_the_notebook(page: Notebook) -> None:
     assert own in live(page)
 
 
-def test_a_page_that_is_loaded_again_gets_all_widgets_at_once(page: Notebook) -> None:
-    page.run("import ipywidgets\nkept = ipywidgets.IntSlider(1)").ok()
+@pytest.mark.parametrize("imported", ["before", "after"])
+def test_a_page_that_is_loaded_again_gets_all_widgets_at_once(new_page: Notebook, imported: str) -> None:
+    """Whether the notebook has imported ipywidgets, which answers for its own, before there was a sandbox, or since."""
+    page, own_slider = new_page, "import ipywidgets\nkept = ipywidgets.IntSlider(1)"
+    if imported == "before":
+        page.run(own_slider).ok()
     slider, _ = shown(page.run("%%sandbox again\n" + SLIDER).ok())
+    if imported == "after":
+        page.run(own_slider).ok()
     move(page, slider, 4)
     heard(page, changed(slider, "value", 4))
     own = page.run("print(kept.model_id)").stdout.strip()

@@ -1,6 +1,6 @@
 """Runs the attacks in the environment that it is started in, and prints what was held as one line of JSON.
 
-python tests/matrix/inside.py [--user NAME] [--probes FOLDER] [--slow]
+python tests/matrix/inside.py [--user NAME] [--probes FOLDER [--case NAME ...]] [--slow]
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--user")
     parser.add_argument("--probes", type=lambda text: Path(text).resolve(strict=True))
+    parser.add_argument("--case", action="append", default=[])
     parser.add_argument("--slow", action="store_true")
     options = parser.parse_args()
     doctor = _doctor(options.user)
@@ -166,6 +167,7 @@ def _probes(options: argparse.Namespace, folder: Path) -> Iterator[tuple[bool, s
     command += ["--cli", str(Path(sys.executable).with_name("ipysandbox"))]
     if options.user:
         command += ["--user", options.user]
+    command += [word for case in options.case for word in ("--case", case)]
     if options.slow:
         command += ["--timeout", SLOW_SECONDS]
     # In a container root has no right to the namespaces that the harness would stay in.

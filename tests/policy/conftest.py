@@ -47,6 +47,7 @@ class Machine:
             overrides=overrides,
             environ=self.environ,
             admin_files=[self.etc / "ipysandbox.toml"],
+            system=self.etc.parent,
         )
 
     def trust(self, path: Path) -> str:

@@ -45,6 +45,7 @@ def test_shown_limits_read_back_the_same(memory: int, wall: float, processes: in
 
 
 SAME = [{"limits.cpu": "1s"}, {"limits.wall": "1s"}, {"code.profile": "off"}, {"output.html": "text"}]
+SAME += [{"start.pool": 0}, {"start.preload": []}]
 OTHER = [
     {"limits.memory": "1GiB"},
     {"limits.processes": 100},
@@ -56,6 +57,7 @@ OTHER = [
     {"environment.allow": ["LAB"]},
     {"data.source_path": "data"},
     {"output.widgets": True},
+    {"start.mode": "exec"},
 ]
 
 

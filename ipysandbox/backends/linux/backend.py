@@ -22,17 +22,19 @@ from ipysandbox.backends.base import Backend, Endpoints, Instance, StartRequest
 from ipysandbox.errors import StartError
 from ipysandbox.guest import CHANNELS
 from ipysandbox.policy import Effective
+from ipysandbox.policy.model import PRELOAD
 
 from . import choice, confined_plan, fonts, gpu, layout, left_behind, machine, scratch
 from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
 from .group_keeper import GroupKeeper
 from .groups import Bounds
-from .instance import LinuxInstance, new_key
+from .instance import LinuxInstance, identities, new_key
 from .plan import Bind, Plan
 from .task_room import TaskRoom, Tools
 from .writable import WritableFolder, by_path
-from .zygote_handle import START_SECONDS, Spawned, ZygoteHandle, spawn
+from .zygote_handle import START_SECONDS, Spawned
+from .zygotes import Zygote, Zygotes, until_fit
 
 _T = TypeVar("_T")
 _INSIDE_ID = 1000
@@ -46,38 +48,60 @@ class LinuxBackend(Backend):
 
     def __init__(self, runtime_dir: Path, spawned: Spawned | None = None) -> None:
         """``spawned``: a zygote that was started ahead."""
-        self._runtime_dir, self._spawned = runtime_dir, spawned
-        self._host = os.getpid() if spawned is None else spawned.host
+        self._runtime_dir = runtime_dir
         self.machine = machine.probe()
         self.choice = choice.choose(self.machine)
-        self._groups = GroupKeeper(self.machine.cgroup, runtime_dir.name)
-        self._zygote: ZygoteHandle | None = None
+        host = os.getpid() if spawned is None else spawned.host
+        self.zygotes = Zygotes(runtime_dir, host, self.machine.cgroup, spawned)
         self._counter = itertools.count(1)
-        self._lock = asyncio.Lock()
 
     async def prepare(self) -> None:
         """Start the zygote ahead of the first sandbox; failures are told by ``start``."""
         if not self.choice.gaps:
-            await self._ensure_zygote()
+            async with self.zygotes.one(PRELOAD) as zygote:
+                self._choose(zygote.groups)
 
     async def recover(self, request: StartRequest, done: list[str]) -> None:
         await _in_thread(left_behind.disarm, request.effective.write, done)
 
     async def start(self, request: StartRequest) -> Instance:
         self._make_ready(request.effective)
-        zygote = await self._ensure_zygote()
+        cards = await self._cards(request.effective)
+        return await until_fit(
+            self.zygotes, request.effective.policy.start, functools.partial(self._start, request, cards)
+        )
+
+    def _make_ready(self, effective: Effective) -> None:
+        """Raises StartError unless every guarantee can be held here, as fully as the policy requires."""
+        self._require_guarantees(effective)
+        for path in effective.write:
+            _make_folder(path)
+
+    def _require_guarantees(self, effective: Effective) -> None:
+        if self.choice.gaps:
+            first = self.choice.gaps[0]
+            names = ", ".join(gap.guarantee for gap in self.choice.gaps)
+            raise StartError(f"{names} can't be held on this machine: {first.reason}", hint=first.remedy)
+        weaker = choice.refused(self.choice, effective.policy.require)
+        if weaker is not None:
+            raise StartError(f"require: {weaker.guarantee}: {weaker.reason}", hint=weaker.remedy)
+
+    async def _start(self, request: StartRequest, cards: gpu.Cards | None, zygote: Zygote) -> Instance:
+        self._choose(zygote.groups)
         threads = _threads(request.effective)
         confined = self.choice.tier == "confined"
-        cards = await self._cards(request.effective)
-        plan = self._confined_plan(request) if confined else self._plan(request.effective)
+        plan: Plan | ConfinedPlan
+        if confined:
+            own = scratch.make(self._runtime_dir, request.directory.name, fonts.cached())
+            plan = self._confined_plan(request.effective, own)
+        else:
+            plan = self._plan(request.effective)
         if cards is not None and isinstance(plan, Plan):
             plan = cards.extend(plan)
         # After all that may refuse: from here on there is something to leave behind.
         key = new_key()
         listeners, channels = _listen(request.directory)
-        protected = by_path(request.effective.protected)
-        secret = by_path(request.effective.hidden)
-        folders = [WritableFolder(path, protected, secret) for path in request.effective.write]
+        folders = _writable_folders(request.effective)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
         hidden = functools.partial(layout.hidden_paths, request.effective)
@@ -87,26 +111,30 @@ class LinuxBackend(Backend):
             instance = ConfinedInstance(plan, endpoints, self.choice.layers, ours, log_r, folders, hidden)
         else:
             instance = LinuxInstance(plan, endpoints, self.choice.layers, ours, log_r, folders, hidden)
+        instance.zygote = zygote
         identifier = f"{request.name}-{next(self._counter)}"
         own_folder = plan.scratch if isinstance(plan, ConfinedPlan) else None
         program = {"key": key.decode(), "threads": threads, "confined": own_folder}
         program["widgets"] = request.page and request.effective.policy.output.widgets
         program["gpu"] = cards.program() if cards is not None else None
         limits = request.effective.policy.limits
-        group = self._groups.plan()
+        groups, group = zygote.groups, zygote.groups.plan()
         try:
             fds = [theirs.fileno(), log_w, *(s.fileno() for s in listeners)]
-            monitor = await zygote.fork(identifier, fds, group.folders if group else [])
+            owners = None if isinstance(plan, ConfinedPlan) else (plan.outside_uid, plan.outside_gid)
+            monitor = await zygote.handle.fork(identifier, fds, group.folders if group else [], owners)
             # The monitor waits for its plan: nothing of the sandbox runs outside its group.
             bounds = Bounds(limits.memory, limits.processes + 2, limits.cpus)
-            if group is not None and self._groups.fill(group, monitor, bounds):
+            if group is not None and groups.fill(group, monitor, bounds):
                 instance.hold(group)
-                instance.on_exit(lambda _status: self._groups.drop(group))
+                instance.on_exit(lambda _status: groups.drop(group))
             else:
-                instance.guarantees = self._choose().layers
+                instance.guarantees = self._choose(groups).layers
+            self.zygotes.took(zygote)
+            instance.on_exit(lambda _status: self.zygotes.let_go(zygote))
             instance.weaker = self.choice.weaker
             # Before anything hostile exists; with the end of these two everything inside has ended.
-            pids = (zygote.pid, monitor)
+            pids = (zygote.handle.pid, monitor)
             for folder in folders:
                 instance.records.append(await _in_thread(left_behind.Record, folder, request.effective, pids))
             await _send_plan(ours, {"tier": self.choice.tier, "plan": plan.to_json(), "program": program})
@@ -119,7 +147,7 @@ class LinuxBackend(Backend):
         except BaseException:
             if instance.alive():
                 if not instance.pid:
-                    zygote.kill(identifier)
+                    zygote.handle.kill(identifier)
                 await instance.kill()
             with contextlib.suppress(OSError):
                 await _in_thread(instance.sweep)
@@ -132,18 +160,6 @@ class LinuxBackend(Backend):
                 sock.close()
         return instance
 
-    def _make_ready(self, effective: Effective) -> None:
-        """Raises StartError unless every guarantee can be held here, as fully as the policy requires."""
-        if self.choice.gaps:
-            first = self.choice.gaps[0]
-            names = ", ".join(gap.guarantee for gap in self.choice.gaps)
-            raise StartError(f"{names} can't be held on this machine: {first.reason}", hint=first.remedy)
-        weaker = choice.refused(self.choice, effective.policy.require)
-        if weaker is not None:
-            raise StartError(f"require: {weaker.guarantee}: {weaker.reason}", hint=weaker.remedy)
-        for path in effective.write:
-            _make_folder(path)
-
     def task_room(
         self, request: StartRequest, workers: int, preload: Sequence[str], suggested: Sequence[str]
     ) -> TaskRoom:
@@ -151,31 +167,41 @@ class LinuxBackend(Backend):
         modules for them to share; ``suggested``: those that may be left out."""
         tools = Tools(
             runtime_dir=self._runtime_dir,
-            groups=self._groups,
+            zygotes=self.zygotes,
             choice=lambda: self.choice,
             choose=self._choose,
             make_ready=self._make_ready,
-            zygote=self._ensure_zygote,
             plan=self._plan,
             confined_plan=self._confined_plan,
         )
         return TaskRoom(tools, request, workers, preload, suggested)
 
-    async def _ensure_zygote(self) -> ZygoteHandle:
-        async with self._lock:
-            if self._zygote is None or not self._zygote.alive():
-                fonts.prepare()
-                spawned, self._spawned = self._spawned or spawn(self._runtime_dir, self._host), None
-                zygote = ZygoteHandle(spawned)
-                started = asyncio.ensure_future(zygote.started())
-                await asyncio.gather(started, self._groups.prepare(zygote.pid, started))
-                self._choose()
-                self._zygote = zygote
-            return self._zygote
+    async def renew(self, instance: Instance, request: StartRequest) -> bool:
+        assert isinstance(instance, LinuxInstance)
+        try:
+            self._require_guarantees(request.effective)
+            return await _in_thread(self._renew, instance, request.effective) and instance.alive()
+        except (StartError, OSError):  # what a start meets as well, which tells it
+            return False
 
-    def _choose(self) -> choice.Choice:
+    def _renew(self, instance: LinuxInstance, effective: Effective) -> bool:
+        """In a thread. Nothing inside can have changed what is compared as long as it is untouched, so that comes
+        last."""
+        if not instance.zygote.is_current():
+            return False
+        then = instance.plan
+        now = self._plan(effective) if isinstance(then, Plan) else self._confined_plan(effective, Path(then.scratch))
+        if now != then or identities(now) != instance.sources:
+            return False
+        return instance.renew_folders(_writable_folders(effective)) and instance.untouched()
+
+    def not_loaded(self, effective: Effective) -> Mapping[str, str]:
+        start = effective.policy.start
+        return self.zygotes.problems(start.preload) if start.mode == "fork" else {}
+
+    def _choose(self, groups: GroupKeeper) -> choice.Choice:
         """Which layers there are, by what holds now: a control group may have been refused."""
-        self.machine = dataclasses.replace(self.machine, cgroup=self._groups.facts)
+        self.machine = dataclasses.replace(self.machine, cgroup=groups.facts)
         self.choice = choice.choose(self.machine)
         return self.choice
 
@@ -218,11 +244,8 @@ class LinuxBackend(Backend):
             raise gpu.needs_namespaces()
         return await gpu.find(wanted.devices, wanted.memory_fraction)
 
-    def _confined_plan(self, request: StartRequest, own: Path | None = None) -> ConfinedPlan:
-        """``own``: the sandbox's folder, where it has one already."""
-        effective = request.effective
+    def _confined_plan(self, effective: Effective, folder: Path) -> ConfinedPlan:
         limits = effective.policy.limits
-        folder = own or scratch.make(self._runtime_dir, request.directory.name, fonts.cached())
         rules, hidden = confined_plan.rules(effective, folder, tuple(fonts.cached()))
         home, temporary = f"{folder}/home", f"{folder}/tmp"
         return ConfinedPlan(
@@ -244,15 +267,16 @@ class LinuxBackend(Backend):
         )
 
     async def close(self) -> None:
-        if self._zygote is None and self._spawned is not None:
-            self._zygote, self._spawned = ZygoteHandle(self._spawned), None
-        if self._zygote is not None:
-            await self._zygote.close()
-        await self._groups.close()
+        await self.zygotes.close()
 
 
 async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
     return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def _writable_folders(effective: Effective) -> list[WritableFolder]:
+    protected, secret = by_path(effective.protected), by_path(effective.hidden)
+    return [WritableFolder(path, protected, secret) for path in effective.write]
 
 
 def _make_folder(folder: Path) -> None:

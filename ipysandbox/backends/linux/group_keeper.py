@@ -1,10 +1,10 @@
-"""Gives each sandbox of a supervisor its control group, and takes it back when the sandbox has ended."""
+"""Gives each sandbox of a zygote its control group, and takes it back when the sandbox has ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
+from collections.abc import Iterator
 
 from . import groups, scope
 from .cgroup import Facts
@@ -19,11 +19,11 @@ _TRIES = 3
 class GroupKeeper:
     """``facts`` are what this machine offers until ``prepare``, and what holds after it."""
 
-    def __init__(self, facts: Facts, runtime_id: str) -> None:
+    def __init__(self, facts: Facts, runtime_id: str, numbers: Iterator[int], scopes: Iterator[int]) -> None:
+        """``numbers`` and ``scopes``: of the supervisor's groups and scopes so far."""
         self.facts, self._runtime_id = facts, runtime_id
         self._offered = facts
-        self._numbers = itertools.count(1)
-        self._scopes = itertools.count(1)
+        self._numbers, self._scopes = numbers, scopes
         self._removing: set[asyncio.Task[None]] = set()
 
     async def prepare(self, zygote_pid: int, started: asyncio.Future[None]) -> None:

@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipysandbox import reach
 from ipysandbox.backends.attempt import Attempt
@@ -33,12 +33,17 @@ from .rootfs import ordered
 from .walk import walk
 from .writable import WritableFolder
 
+if TYPE_CHECKING:
+    from .zygotes import Zygote
+
 _LOG_BYTES = 64 << 10
 _MOST_CHANGES, _MOST_LOOKED_AT = 5_000, 20_000
 _REPORT_BYTES = 1 << 20
 #: The monitor answers in a millisecond; it is a process of ours and waits for nothing else.
 _COVER_SECONDS = 10.0
 _QUICK_LOOK = 0.05
+#: A sweep of so many entries takes a few milliseconds.
+_QUICK_ENTRIES = 300
 #: The search gives up by itself before that, unless the file system no longer answers.
 _LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
@@ -58,6 +63,9 @@ _FREE_SOCKETS = 256
 class LinuxInstance(Instance):
     """Owns the report socket, the log pipe and the scratch descriptor; knows the sandbox by its init process."""
 
+    #: It was forked from this one.
+    zygote: Zygote
+
     def __init__(
         self,
         plan: Plan | ConfinedPlan,
@@ -74,7 +82,10 @@ class LinuxInstance(Instance):
         self.records: list[Record] = []
         #: Where files that no longer have a name count as well.
         self._devices = frozenset(folder.device for folder in folders)
+        #: The files and folders that it was given, as the host had them then.
+        self.sources = identities(plan)
         self._find_hidden = hidden
+        self._overlays = _writable_overlays(plan)
         # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
         self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
         self._covered = {path: _identity(path) for path in plan.covered}
@@ -222,6 +233,7 @@ class LinuxInstance(Instance):
             self._scratch = -1
         if not self._ready.done():
             self._ready.set_exception(StartError("the sandbox ended while starting", hint=self.last_words() or None))
+            self._ready.exception()  # nobody may wait for it any more
         for path in self.endpoints.channels.values():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -242,6 +254,11 @@ class LinuxInstance(Instance):
 
     def deaf(self) -> bool:
         return processes.deaf(processes.first_child(self.pid), signal.SIGINT)
+
+    def interpreter(self) -> tuple[int, int] | None:
+        pid = processes.first_child(self.pid)
+        start = processes.started(pid) if pid else 0
+        return (pid, start) if start else None
 
     def _signal(self, number: int) -> None:
         if self._pidfd >= 0 and self.alive():
@@ -317,7 +334,7 @@ class LinuxInstance(Instance):
         grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
         old = time.monotonic() - self._exact_at > _EXACT_SECONDS
         if old or not known or self._exact + grown + buffers > self._memory_limit:
-            anonymous, shared = processes.memory(sample.pids)
+            anonymous, shared = processes.memory(sample.pids, self.pid)
             self._exact, self._exact_at = anonymous + max(shared, scratch), time.monotonic()
             self._exact_residents, grown = now, 0
         return self._exact + grown + buffers
@@ -401,8 +418,26 @@ class LinuxInstance(Instance):
                 record.remove()
         return done
 
+    def quick_to_sweep(self) -> bool:
+        return sum(folder.entries for folder in self._folders) < _QUICK_ENTRIES
+
     def untouched(self) -> bool:
         return self._run_times is not None and self._run_times == processes.run_times(self.pid)
+
+    def mark(self) -> None:
+        self._run_times = processes.run_times(self.pid)
+
+    def dismiss(self) -> None:
+        for record in self.records:
+            record.remove()
+
+    def renew_folders(self, fresh: list[WritableFolder]) -> bool:
+        """Count from what lies in writable folders now, if there is no more and no less to protect than there was."""
+        if any(now.before().differs(then.before()) for now, then in zip(fresh, self._folders, strict=True)):
+            return False
+        self._folders = fresh
+        self._next_look = 0.0
+        return True
 
     def written(self) -> tuple[list[str], int]:
         names: list[str] = []
@@ -416,7 +451,7 @@ class LinuxInstance(Instance):
         if self._scratch < 0:
             return self._last_changes
         found: list[Change] = []
-        for number, overlay in self._overlays():
+        for number, overlay in self._overlays:
             base = os.path.relpath(overlay, self.plan.project)
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
@@ -426,14 +461,25 @@ class LinuxInstance(Instance):
             _list_upper(upper, "" if base == "." else base + "/", overlay, found)
         return sorted(found, key=lambda change: change.path)
 
-    def _overlays(self) -> list[tuple[int, str]]:
-        if isinstance(self.plan, ConfinedPlan):
-            return []
-        steps = enumerate(ordered(self.plan))
-        return [(number, step.target) for number, step in steps if isinstance(step, Overlay) and step.writable]
-
     def last_words(self) -> str:
         return clean_text(self._log.decode("utf-8", "replace"))
+
+
+def identities(plan: Plan | ConfinedPlan) -> tuple[tuple[int, int] | None, ...]:
+    """Which files and folders lie where a plan names them, now. What the kernel makes up has no number that stays."""
+    if isinstance(plan, ConfinedPlan):
+        named = [path for path, _ in plan.rules]
+    else:
+        named = [bind.source for bind in plan.binds] + [row.source for row in plan.overlays if row.source]
+    return tuple(_identity(os.path.realpath(path)) for path in named if not path.startswith(("/proc/", "/sys/")))
+
+
+def _writable_overlays(plan: Plan | ConfinedPlan) -> list[tuple[int, str]]:
+    """Number and place of each, as ``rootfs`` counts them."""
+    if isinstance(plan, ConfinedPlan):
+        return []
+    steps = enumerate(ordered(plan))
+    return [(number, step.target) for number, step in steps if isinstance(step, Overlay) and step.writable]
 
 
 def _identity(path: str) -> tuple[int, int] | None:

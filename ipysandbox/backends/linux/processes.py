@@ -193,10 +193,11 @@ def first_to_go(pid: int) -> None:
             file.write(b"%d" % _OOM_MORE)
 
 
-def memory(pids: tuple[int, ...]) -> tuple[int, int]:
+def memory(pids: tuple[int, ...], init: int = 0) -> tuple[int, int]:
     """(anonymous, shared-memory) bytes of ``pids``, each shared page divided among its users (PSS).
 
-    Where a process hides its map (not dumpable), its whole resident set counts.
+    Where a process hides its map (not dumpable), its whole resident set counts; of ``init``, which is ours, without
+    the files that it has mapped.
     """
     anonymous = shared = 0
     for pid in pids:
@@ -212,7 +213,8 @@ def memory(pids: tuple[int, ...]) -> tuple[int, int]:
             continue
         statm = _read(f"/proc/{pid}/statm").split()
         if len(statm) > 1:
-            anonymous += int(statm[1]) * _PAGE
+            files = int(statm[2]) if pid == init else 0
+            anonymous += (int(statm[1]) - files) * _PAGE
     return anonymous, shared
 
 

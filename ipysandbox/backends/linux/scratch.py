@@ -6,6 +6,7 @@ link to them, so that whoever removes the one finds the other.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -99,5 +100,6 @@ def remove(runtime_dir: Path) -> None:
         top = os.readlink(runtime_dir / _LINK)
     except OSError:
         return
-    if top.startswith(_PREFIX) and os.lstat(top).st_uid == os.getuid():
-        remove_tree(top)
+    with contextlib.suppress(FileNotFoundError):  # another of its zygotes is at it too
+        if top.startswith(_PREFIX) and os.lstat(top).st_uid == os.getuid():
+            remove_tree(top)

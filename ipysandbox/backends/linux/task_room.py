@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +29,8 @@ from .groups import Bounds, Group, Used
 from .plan import Plan
 from .task_instance import Task
 from .writable import WritableFolder, by_path
-from .zygote_handle import PRELOAD, START_SECONDS, ZygoteHandle
+from .zygote_handle import START_SECONDS
+from .zygotes import Zygote, Zygotes, until_fit
 
 _T = TypeVar("_T")
 #: A look for names to hide or to cover takes at most this share of the time.
@@ -42,13 +43,12 @@ class Tools:
     """What the backend lends: these sandboxes stand on its zygote, plans and control groups."""
 
     runtime_dir: Path
-    groups: GroupKeeper
+    zygotes: Zygotes
     choice: Callable[[], Choice]
-    choose: Callable[[], object]
+    choose: Callable[[GroupKeeper], object]
     make_ready: Callable[[Effective], None]
-    zygote: Callable[[], Awaitable[ZygoteHandle]]
     plan: Callable[[Effective], Plan]
-    confined_plan: Callable[[StartRequest, Path], ConfinedPlan]
+    confined_plan: Callable[[Effective, Path], ConfinedPlan]
 
 
 class TaskRoom:
@@ -82,7 +82,6 @@ class TaskRoom:
                 "limits.gpu: tasks of an executor can't be given graphics cards in this version",
                 hint="Run such code in a Sandbox, or leave limits.gpu.devices empty for the executor.",
             )
-        await self.tools.zygote()
         await in_thread(self._begin)
         await self.look()
         for number in range(self._count):
@@ -123,7 +122,7 @@ class TaskRoom:
             return dataclasses.replace(plan, environment=self._environment(plan))
         if not self._template:
             self._template = self._new_scratch()
-        confined = self.tools.confined_plan(self.request, Path(self._template))
+        confined = self.tools.confined_plan(self.effective, Path(self._template))
         return dataclasses.replace(confined, environment=self._environment(confined))
 
     def _environment(self, plan: Plan | ConfinedPlan) -> dict[str, str]:
@@ -213,11 +212,16 @@ class Worker:
         self._meter: _GroupMeter | None = None
         self._sent = self._proven = 0
         self.pid = 0
+        self._zygote: Zygote | None = None
         self.records: list[left_behind.Record] = []
 
     async def start(self) -> None:
         """Fork the nursery. Raises StartError."""
-        zygote = await self._room.tools.zygote()
+        await until_fit(self._room.tools.zygotes, self._room.effective.policy.start, self._start)
+
+    async def _start(self, zygote: Zygote) -> None:
+        # What it has not loaded yet would have to be loaded by each nursery.
+        await asyncio.wait_for(zygote.handle.settled.wait(), START_SECONDS)
         ready = await self._fork(zygote)
         if ready["spoiled"] and self._room.suggested:
             self._room.suggested = ()
@@ -228,13 +232,13 @@ class Worker:
             what = "; ".join([*asked, *(f"{row} starts threads, which no fork keeps" for row in ready["spoiled"])])
             raise StartError(f"preload: {what}", hint="Leave it out of preload: each task can import it by itself.")
         # After it has loaded what tasks share: that is nobody's, and would stay charged to the group.
-        limits, keeper = self._room.effective.policy.limits, self._room.tools.groups
+        limits, keeper = self._room.effective.policy.limits, zygote.groups
         bounds = Bounds(limits.memory, limits.processes + 3, limits.cpus)
         if self._planned is not None and keeper.fill(self._planned, self.pid, bounds):
             self._group, self._meter = self._planned, _GroupMeter(self._planned)
         else:
-            self._room.tools.choose()
-        records = await self._room.record((zygote.pid, self.pid))
+            self._room.tools.choose(keeper)
+        records = await self._room.record((zygote.handle.pid, self.pid))
         self.forget()  # of the one before, below which nothing is left
         self.records = records
 
@@ -242,19 +246,26 @@ class Worker:
         for record in self.records:
             record.remove()
 
-    async def _fork(self, zygote: ZygoteHandle) -> dict[str, Any]:
-        """What the new nursery says of the modules that it has loaded."""
+    async def _fork(self, zygote: Zygote) -> dict[str, Any]:
+        """What the new nursery says of the modules that it has loaded. Raises Unfit."""
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
+        self._planned = group = zygote.groups.plan()
+        try:
+            self.pid = await zygote.handle.fork(self._name, [theirs.fileno()], group.folders if group else [])
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self._sock, self._sent, self._proven = ours, 0, 0
-        self._planned = group = self._room.tools.groups.plan()
-        with theirs:
-            self.pid = await zygote.fork(self._name, [theirs.fileno()], group.folders if group else [])
+        # As long as its child lives.
+        self._room.tools.zygotes.took(zygote)
+        self._zygote = zygote
         self._reader = asyncio.ensure_future(self._read(ours))
-        modules = [*PRELOAD, *self._room.preload, *self._room.suggested]
-        await self._send({"tier": "nursery", "preload": modules})
+        await self._send({"tier": "nursery", "preload": [*self._room.preload, *self._room.suggested]})
         return await asyncio.wait_for(asyncio.shield(self._ready), START_SECONDS)
 
     @property
@@ -351,9 +362,11 @@ class Worker:
                 await asyncio.wait([self._reader], timeout=START_SECONDS)
             self._sock.close()
             self._sock = None
-        if self._group is not None:
-            self._room.tools.groups.drop(self._group)
-            self._group = self._meter = None
+        if self._zygote is not None:
+            if self._group is not None:
+                self._zygote.groups.drop(self._group)
+            self._room.tools.zygotes.let_go(self._zygote)
+        self._zygote = self._group = self._meter = None
 
 
 async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:

@@ -45,6 +45,10 @@ class Before:
     since: int
     until: int
 
+    def differs(self, other: Before) -> bool:
+        """Whether there is something else to protect."""
+        return (self.mode, self.here) != (other.mode, other.here)
+
 
 def by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Whether one of the patterns means the entry at a relative path."""
@@ -115,6 +119,11 @@ class WritableFolder:
             self._free = free
             self._next = now + max(2.0, 10 * (time.monotonic() - now))
         return self.bytes, self.files
+
+    @property
+    def entries(self) -> int:
+        """How many lay here when they were last counted."""
+        return self._base_files + self.files
 
     def _filesystem(self) -> tuple[int, int]:
         try:

@@ -8,7 +8,6 @@ can no longer remove itself.
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import json
 import os
@@ -22,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import confined, groups, launch, libc, scratch, seccomp
+from . import confined, groups, launch, libc, preload, scratch, seccomp
 
 _KERNEL_MODULE = "ipysandbox.guest.kernel"
 #: What it would load at its start, in every child; a Python that lacks one does without, as everywhere.
@@ -37,8 +36,10 @@ _MAX_REQUEST = 64 << 20
 _GRACE_SECONDS = 15.0
 
 
-def main(control_fd: int, host: int, runtime_dir: str, *preload: str) -> None:
-    """``host``: a pidfd of the process whose end is the end of everything, though the supervisor should not notice."""
+def main(control_fd: int, host: int, runtime_dir: str, known: str, tried: str) -> None:
+    """``host``: a pidfd of the process whose end is the end of everything, though the supervisor should not notice.
+    ``known``: libraries to load, with commas between; ``tried``: those that are tried in a process of their own first.
+    """
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=control_fd)
@@ -54,27 +55,37 @@ def main(control_fd: int, host: int, runtime_dir: str, *preload: str) -> None:
     for name in _MORE_MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    pending = list(preload)
     seccomp.program()  # compiled once, for all children
-    gc.collect()
-    gc.freeze()  # the collector then leaves the shared pages alone in every child
+    preload.settle()
     _send(control, {"event": "ready", "pid": os.getpid()})
+    loads = _Loads(control, known.split(","), tried.split(","), (control_fd, host, wake_r, wake_w))
     children: dict[int, str] = {}
     made: dict[int, list[str]] = {}
     ended = _Ended(host)
     while not ended.too_long():
         # Load what is left only while nobody waits for a sandbox.
-        sources: list[Any] = [control, wake_r, *ended.sources()]
-        readable, _, _ = select.select(sources, [], [], 0 if pending else ended.wait())
+        sources: list[Any] = [control, wake_r, *ended.sources(), *loads.sources()]
+        readable, _, _ = select.select(sources, [], [], 0 if loads.pending else ended.wait())
         if wake_r in readable:
             _drain(wake_r)
-            for pid, name, status in _reap(children):
+            for pid, name, status in _reap(children, loads.pids()):
                 _send(control, {"event": "gone", "pid": pid, "id": name, "status": status})
         if control in readable:
             received = _receive(control)
             if received is None:
                 break
             message, fds = received
+            if message.get("leave"):  # its supervisor goes on: what is not this process's own stays
+                runtime_dir = ""
+                continue
+            unfit = preload.why_unfit()
+            if unfit:
+                for fd in fds:
+                    os.close(fd)
+                _send(control, {"event": "refused", "id": message["id"], "message": unfit})
+                continue
+            if message["owners"]:
+                launch.prepare_owner_map(*message["owners"])
             pid = _spawn(message, fds, control, (wake_r, wake_w, ended.fd))
             children[pid] = message["id"]
             made = {
@@ -84,8 +95,10 @@ def main(control_fd: int, host: int, runtime_dir: str, *preload: str) -> None:
             for fd in fds:
                 os.close(fd)
             _send(control, {"event": "forked", "pid": pid, "id": message["id"]})
-        elif pending and not readable:
-            _preload(pending.pop(0))
+        elif loads.pending and not readable:
+            loads.next()
+        for trial in loads.trials(readable):
+            loads.tried(trial)
     _end(children, [folder for folders in made.values() for folder in folders], runtime_dir)
 
 
@@ -114,14 +127,50 @@ class _Ended:
         return True
 
 
-def _preload(name: str) -> None:
-    """Load a library for the children to share; one that starts threads can't be, since a fork would lose them."""
-    try:
-        importlib.import_module(name)
-    except Exception as exc:  # noqa: BLE001 - a broken library is the cell's to meet, with its own traceback
-        print(f"preload {name}: {type(exc).__name__}: {exc}", file=sys.stderr)
-    gc.collect()
-    gc.freeze()
+class _Loads:
+    """What is to be loaded yet. Of each library the supervisor hears what became of it, and when that was all."""
+
+    def __init__(self, control: socket.socket, known: list[str], tried: list[str], own: tuple[int, ...]) -> None:
+        self._control, self._own = control, own
+        self._untried = [name for name in tried if name]
+        self.pending = [name for name in known if name]
+        self._trial: preload.Trial | None = None
+        self._go_on()
+
+    def next(self) -> None:
+        """Load one."""
+        name = self.pending.pop(0)
+        problem, spoiled = preload.load(name)
+        preload.settle()
+        _send(self._control, {"event": "loaded", "name": name, "message": problem, "spoiled": spoiled})
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.pending or self._trial is not None:
+            return
+        if self._untried:
+            self._trial = preload.Trial(self._untried.pop(0), self._own)
+        else:
+            _send(self._control, {"event": "settled"})
+
+    def sources(self) -> list[int]:
+        return [self._trial.fd] if self._trial is not None else []
+
+    def pids(self) -> set[int]:
+        return {self._trial.pid} if self._trial is not None else set()
+
+    def trials(self, readable: list[Any]) -> list[preload.Trial]:
+        return [self._trial] if self._trial is not None and self._trial.fd in readable else []
+
+    def tried(self, trial: preload.Trial) -> None:
+        """Load it here as well, if that did no harm there."""
+        self._trial = None
+        problem = trial.verdict()
+        if problem:
+            _send(self._control, {"event": "loaded", "name": trial.name, "message": problem, "spoiled": False})
+            self._go_on()
+        else:
+            self.pending.append(trial.name)
 
 
 def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, own: tuple[int, ...]) -> int:
@@ -154,28 +203,33 @@ def _spawn(message: dict[str, Any], fds: list[int], control: socket.socket, own:
         os._exit(status)
 
 
-def _reap(children: dict[int, str]) -> list[tuple[int, str, int]]:
+def _reap(children: dict[int, str], others: set[int]) -> list[tuple[int, str, int]]:
     gone = []
     for pid in list(children):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             gone.append((pid, children.pop(pid), status))
     # Where a monitor was killed, what it held in comes here.
-    confined.end_all(keep=set(children))
+    confined.end_all(keep={*children, *others})
     return gone
 
 
 def _end(children: dict[int, str], made: list[str], runtime_dir: str) -> None:
     """The supervisor is gone: so are its sandboxes, their control groups (``made``), and its folder of sockets, with
-    the one above if it was the last there."""
+    the one above if it was the last there. Without ``runtime_dir``, the supervisor goes on without this process."""
     for pid in children:
         os.kill(pid, signal.SIGKILL)
     confined.end_all()
+    if runtime_dir:
+        _remove_folders(runtime_dir)
+    groups.remove_all(made)
+
+
+def _remove_folders(runtime_dir: str) -> None:
     scratch.remove(Path(runtime_dir))
     shutil.rmtree(runtime_dir, ignore_errors=True)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(runtime_dir))
-    groups.remove_all(made)
 
 
 def _drain(fd: int) -> None:
@@ -207,11 +261,11 @@ def _read_exactly(sock: socket.socket, count: int) -> bytes:
 
 def _receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """One request and its descriptors; None when the supervisor is gone."""
-    header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, 16)
-    if not header:
-        return None
     try:
+        header, fds, _, _ = socket.recv_fds(sock, _HEADER.size, 16)
+        if not header:
+            return None
         header += _read_exactly(sock, _HEADER.size - len(header))
         return json.loads(_read_exactly(sock, _HEADER.unpack(header)[0])), fds
-    except EOFError:
+    except (EOFError, ConnectionResetError):
         return None

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import struct
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ipysandbox import bootstrap
 from ipysandbox.errors import StartError
+from ipysandbox.policy.model import PRELOAD
+
+from . import fonts
 
 #: A cold start on a busy machine or a network file system; it takes half a second otherwise.
 START_SECONDS = 60.0
-#: Loaded in the zygote for children to share, where installed: most research cells import them first.
-PRELOAD = ("numpy", "numpy.random", "pandas")
+#: From the order to end to the kill, by which its children end too: it may be in the middle of loading a library.
+_END_SECONDS = 2.0
 #: One thread each while it is forked from: a pool of threads does not survive a fork. Children set their own number.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -30,16 +36,30 @@ class Spawned(NamedTuple):
     errors: int
     #: The notebook's kernel, whose end it sees for itself.
     host: int
+    preload: tuple[str, ...]
+    #: Nanoseconds, by the clock.
+    began: int
 
 
-def spawn(runtime_dir: Path, host: int) -> Spawned:
-    """Start the zygote process; it loads what kernels need while the caller goes on."""
+class Unfit(Exception):
+    """A zygote that must not be forked from, and why."""
+
+
+def spawn(runtime_dir: Path, host: int, preload: Sequence[str] = PRELOAD) -> Spawned:
+    """Start a zygote process; it loads what kernels need, then ``preload``, while the caller goes on."""
+    began = time.time_ns()
+    try:
+        seen = os.pidfd_open(host)  # not by its number: sandboxes can read the command line
+    except ProcessLookupError:
+        raise StartError("the process that this sandbox is for has ended") from None
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     errors = os.memfd_create("zygote-errors", os.MFD_CLOEXEC)
-    seen = os.pidfd_open(host)  # not by its number: sandboxes can read the command line
     code = "from ipysandbox.backends.linux.zygote import main; main(int(argv[0]), int(argv[1]), *argv[2:])"
+    # What many use has been looked at by us; anything else is tried before it counts.
+    known, tried = (",".join(n for n in preload if (n in PRELOAD) is ours) for ours in (True, False))
+    settings = _matplotlib_folder(runtime_dir) if "matplotlib" in known + tried else {}
     process = subprocess.Popen(
-        bootstrap.command(code, [str(theirs.fileno()), str(seen), str(runtime_dir), *PRELOAD]),
+        bootstrap.command(code, [str(theirs.fileno()), str(seen), str(runtime_dir), known, tried]),
         env={
             "LANG": "C.UTF-8",
             "PATH": "/usr/bin:/bin",
@@ -47,6 +67,9 @@ def spawn(runtime_dir: Path, host: int) -> Spawned:
             # No home: nothing of the user's may steer what is loaded here.
             "HOME": "/nonexistent",
             **dict.fromkeys(_THREADS, "1"),
+            # pyarrow, which pandas loads, would start a thread.
+            "JE_ARROW_MALLOC_CONF": "background_thread:false",
+            **settings,
         },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -57,18 +80,34 @@ def spawn(runtime_dir: Path, host: int) -> Spawned:
     )
     theirs.close()
     os.close(seen)
-    return Spawned(process, ours, errors, host)
+    return Spawned(process, ours, errors, host, tuple(preload), began)
+
+
+def _matplotlib_folder(runtime_dir: Path) -> dict[str, str]:
+    """Where the zygote's matplotlib finds the list of fonts, which takes seconds to make, and nothing of the user's."""
+    folder = runtime_dir / "matplotlib"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for path in fonts.cached():
+            (folder / path.name).write_bytes(path.read_bytes())
+    return {"MPLCONFIGDIR": str(folder)}
 
 
 class ZygoteHandle:
-    """The supervisor's handle on the zygote process."""
+    """The supervisor's handle on a zygote process."""
 
     def __init__(self, spawned: Spawned) -> None:
-        self._process, self._control, self._errors, _ = spawned
+        self._process, self._control, self._errors = spawned.process, spawned.control, spawned.errors
         self._control.setblocking(False)
+        self._closed = False
         self._pids: dict[str, int] = {}
+        #: Of the libraries that it has looked at: why it holds one not, or "".
+        self.loaded: dict[str, str] = {}
+        #: By these it can no longer be forked from.
+        self.spoiled: list[str] = []
         self._forks: dict[str, asyncio.Future[int]] = {}
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.settled = asyncio.Event()
         self._reader = asyncio.ensure_future(self._read())
 
     async def started(self) -> None:
@@ -86,12 +125,16 @@ class ZygoteHandle:
     def pid(self) -> int:
         return self._process.pid
 
-    async def fork(self, identifier: str, fds: list[int], groups: list[str]) -> int:
+    async def fork(
+        self, identifier: str, fds: list[int], groups: list[str], owners: tuple[int, int] | None = None
+    ) -> int:
         """The pid of the new sandbox's monitor, which waits for its plan. ``groups``: folders of its control group,
-        which the zygote removes if the supervisor no longer can."""
+        which the zygote removes if the supervisor no longer can. ``owners``: whose files the host's root's are to be
+        shown as. Raises Unfit."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._forks[identifier] = future
-        data = json.dumps({"id": identifier, "zygote": self._process.pid, "groups": groups}).encode()
+        asked = {"id": identifier, "zygote": self._process.pid, "groups": groups, "owners": owners}
+        data = json.dumps(asked).encode()
         socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
         return await asyncio.wait_for(future, START_SECONDS)
 
@@ -114,6 +157,7 @@ class ZygoteHandle:
                 self._on_message(json.loads(buffer[4 : 4 + size]))
                 buffer = buffer[4 + size :]
         error = StartError("the zygote process ended", hint=self._stderr() or None)
+        self.settled.set()
         if not self._started.done():
             self._started.set_exception(error)
         for fork in self._forks.values():
@@ -136,16 +180,43 @@ class ZygoteHandle:
             future = self._forks.pop(message["id"], None)
             if future is not None and not future.done():
                 future.set_result(message["pid"])
+        elif kind == "refused":
+            future = self._forks.pop(message["id"], None)
+            if future is not None and not future.done():
+                future.set_exception(Unfit(message["message"]))
+        elif kind == "loaded":
+            self.loaded[message["name"]] = message["message"]
+            if message["spoiled"]:
+                self.spoiled.append(message["name"])
+        elif kind == "settled":
+            self.settled.set()
         elif kind == "gone":
             self._pids.pop(message["id"], None)
 
     def _stderr(self) -> str:
         return os.pread(self._errors, 2000, 0).decode("utf-8", "replace")
 
+    async def leave(self) -> None:
+        """End it alone: the supervisor goes on with others."""
+        data = json.dumps({"leave": True}).encode()
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().sock_sendall(self._control, struct.pack("!I", len(data)) + data)
+        await self.close()
+
     async def close(self) -> None:
         """Closing the control socket is the order to end everything."""
+        if self._closed:
+            return
+        self._closed = True
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
         self._control.close()
-        await asyncio.get_running_loop().run_in_executor(None, self._process.wait)
+        await asyncio.get_running_loop().run_in_executor(None, self._wait)
         os.close(self._errors)
+
+    def _wait(self) -> None:
+        try:
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
