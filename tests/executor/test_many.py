@@ -18,7 +18,7 @@ import pytest
 
 import ipysandbox
 from ipysandbox import LimitExceeded, SandboxDied, SandboxExecutor, TaskError, ValueRefused
-from ipysandbox.backends.linux.processes import tree
+from ipysandbox.backends.linux.processes import children, tree
 from ipysandbox.supervisor.spawn import Supervisor
 
 MakePool = Callable[..., SandboxExecutor]
@@ -157,7 +157,7 @@ print(type(done.pop().exception()).__name__, flush=True)
 """
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "zygote", "nursery"])
+@pytest.mark.parametrize("victim", ["supervisor", "zygote", "nursery", "monitor"])
 def test_whoever_is_killed_no_task_goes_on_and_its_traps_are_disarmed(project: Path, victim: str) -> None:
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans of the host come here, and are seen
     with subprocess.Popen(
@@ -167,8 +167,10 @@ def test_whoever_is_killed_no_task_goes_on_and_its_traps_are_disarmed(project: P
         supervisor = int(host.stdout.readline())
         below = tree(supervisor)
         zygote = below[1]
-        nursery = next(pid for pid in below if Path(f"/proc/{pid}/stat").read_text().split()[3] == str(zygote))
-        os.kill({"supervisor": supervisor, "zygote": zygote, "nursery": nursery}[victim], 9)
+        nursery = children(zygote)[0]
+        [monitor] = children(nursery)
+        victims = {"supervisor": supervisor, "zygote": zygote, "nursery": nursery, "monitor": monitor}
+        os.kill(victims[victim], 9)
         assert host.stdout.readline().strip() == "SandboxDied"
         host.kill()
     wait_until_nothing_is_left(lambda: [str(pid) for pid in below if _alive(pid)])

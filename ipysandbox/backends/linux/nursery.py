@@ -34,6 +34,7 @@ _DESCRIPTORS = 4
 def serve(request: dict[str, Any], control: socket.socket) -> int:
     """``request``: {"zygote", "preload": names of installed modules}."""
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)  # where a monitor is killed, what it held in comes here
     if os.getppid() != request["zygote"]:
         return 1
     os.setsid()
@@ -163,7 +164,10 @@ class _Nursery:
             if not pid:
                 return
             if pid in self._tasks:
-                self._send(event="ended", task=self._tasks.pop(pid), cpu=used.ru_utime + used.ru_stime)
+                number = self._tasks.pop(pid)
+                if self._template:  # there is no pid 1 whose end is everybody's
+                    confined.end_all(keep=set(self._tasks))
+                self._send(event="ended", task=number, cpu=used.ru_utime + used.ru_stime)
 
     def _send(self, **message: object) -> None:
         data = json.dumps(message).encode()
