@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NoReturn, cast
 
 import zmq
 from ipykernel import ipkernel, kernelapp
-from ipykernel.heartbeat import Heartbeat
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
@@ -55,13 +54,6 @@ def _load_without_debugger() -> None:
 
 
 _load_without_debugger()
-
-
-class _InheritedHeartbeat(Heartbeat):
-    fd = -1
-
-    def _try_bind_socket(self) -> None:
-        _listen(self.socket, self.fd)
 
 
 def _listen(socket: zmq.Socket[bytes], fd: int) -> None:
@@ -111,11 +103,7 @@ class SandboxKernelApp(IPKernelApp):
             self.shell_socket = shell
 
     def init_heartbeat(self) -> None:
-        address = ("ipc", "ipysandbox", self.hb_port)
-        heartbeat = _InheritedHeartbeat(zmq.Context(), address)  # type: ignore[no-untyped-call]
-        heartbeat.fd = self.fds[self.hb_port]
-        self.heartbeat = heartbeat
-        heartbeat.start()
+        pass  # the relay answers it: three threads, with sockets and memory of their own, for nobody
 
     def parse_command_line(self, argv: list[str] | None = None) -> None:
         pass  # there is none, and building traitlets' parser for it takes a third of the start

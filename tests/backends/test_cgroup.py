@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import itertools
 import os
 import socket
 import threading
@@ -257,7 +258,8 @@ def test_groups_of_supervisors_that_were_killed_are_removed_at_the_next_start() 
 
 
 def test_a_group_that_cannot_be_made_leaves_nothing_and_is_not_claimed(tmp_path: Path) -> None:
-    keeper = group_keeper.GroupKeeper(Facts(2, "subtree", ("memory",), {"": str(tmp_path)}, mount="/"), "a" * 12)
+    facts = Facts(2, "subtree", ("memory",), {"": str(tmp_path)}, mount="/")
+    keeper = group_keeper.GroupKeeper(facts, "a" * 12, itertools.count(1), itertools.count(1))
     group = keeper.plan()
     assert group is not None
     assert not keeper.fill(group, os.getpid(), groups.Bounds(1, 1, 1.0))  # a plain folder has no memory.max
