@@ -4,7 +4,7 @@ VENV ?= .venv
 QUICKSTART := notebooks/01-quickstart.ipynb
 # Test files that run side by side, for a machine with more processors: make test JOBS=4
 JOBS ?= 0
-# More arguments for pytest: make test ARGS="-k policy"
+# More arguments for pytest, or for Jupyter: make test ARGS="-k policy", make lab ARGS="--no-browser --port 9999"
 ARGS ?=
 # And for the benchmarks: make bench BENCH=--quick
 BENCH ?=
@@ -13,7 +13,7 @@ SHELL := /bin/sh
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PANEL := ipysandbox/labextension/package.json
-PANEL_SOURCES := package.json yarn.lock $(shell find labextension -type f -not -path 'labextension/lib/*' -not -name '*.tsbuildinfo' -not -path 'labextension/test/*')
+PANEL_SOURCES := package.json yarn.lock $(shell find labextension -type f -not -path 'labextension/lib/*' -not -name '*.tsbuildinfo' -not -path 'labextension/test/*' -not -path 'labextension/pictures/*')
 SOURCES := pyproject.toml README.md LICENSE $(PANEL_SOURCES) $(shell find ipysandbox -type f -not -path 'ipysandbox/labextension/*' -not -path '*/__pycache__/*' -not -name _version.py)
 
 # What went wrong in a long log, which need not be at its end: yarn's errors (YN0001) and everybody's "…Error: …".
@@ -28,7 +28,7 @@ endef
 
 help:
 	@echo 'make demo    run $(QUICKSTART) in real sandboxes, then write demo/quickstart.html'
-	@echo 'make lab     open it in JupyterLab, with the panel "Sandboxes" at the right'
+	@echo 'make lab     open it in JupyterLab, with the panel "Sandboxes" at the right (ARGS="--no-browser --port 9999")'
 	@echo 'make test    run all tests that can run as you (ARGS="-k policy" for some of them)'
 	@echo 'make lint    check style and types of the Python and TypeScript code'
 	@echo 'make bench   print the benchmarks, against what is installed here'
@@ -40,7 +40,7 @@ demo: $(VENV)/.demo
 
 # Jupyter refuses to run as root unless told that it is meant.
 lab: $(VENV)/.demo
-	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(QUICKSTART)
+	IPYSANDBOX_PANEL=open $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) $(QUICKSTART)
 
 test: test-panel test-python
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
@@ -19,8 +19,10 @@ from .display import changes_line, failure
 from .errors import CheckRefused, SandboxError
 from .magics_options import cell_parser, helped, line_parser, parse
 from .questions import worded
-from .sandbox import RunResult, Sandbox
 from .shown import Shown, publish_note
+
+if TYPE_CHECKING:
+    from .sandbox import RunResult, Sandbox
 
 #: What a name's first cell gets where it says nothing.
 _FIRST = {"policy": "default", "memory": None, "backend": "linux"}
@@ -131,6 +133,8 @@ class SandboxMagics(Magics):
         folder = self.folder()
         if held is not None and (held.options, held.folder) == (options, folder):
             return held
+        from . import Sandbox  # with the first cell: loading the rest takes as long as all of this
+
         box = Sandbox(
             options["policy"],
             name=args.name,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import doctor
+from .bootstrap import trusted_imports
 from .display import one_line, table
 from .display_tables import policy_text, record_text, status_text
 from .errors import NotAvailable, SandboxError
@@ -73,7 +73,8 @@ def _policy(magics: SandboxMagics, name: str | None) -> None:
     if name or magics.held:
         print(policy_text(held(magics, name or next(iter(magics.held))).box.policy()))
         return
-    from .policy import resolve
+    with trusted_imports():
+        from .policy import resolve
 
     print(policy_text(resolve(None, cwd=Path(magics.folder()), environ=os.environ).to_json()))
 
@@ -98,7 +99,18 @@ def _audit(magics: SandboxMagics, name: str | None) -> None:
 
 
 def _doctor(_magics: SandboxMagics, _name: str | None) -> None:
+    with trusted_imports():
+        from . import doctor
     print(doctor.text(doctor.full_apart()))
+
+
+def _dashboard(magics: SandboxMagics, name: str | None) -> None:
+    from .widgets import dashboard
+
+    boxes = [held(magics, name)] if name else list(magics.held.values())
+    in_notebook = getattr(magics.shell, "kernel", None) is not None
+    if not (boxes and in_notebook and dashboard.show([one.box for one in boxes])):
+        _status(magics, name)
 
 
 def _missing(action: str) -> Callable[[SandboxMagics, str | None], None]:
@@ -109,7 +121,7 @@ def _missing(action: str) -> Callable[[SandboxMagics, str | None], None]:
 
 
 #: Names that are kept for later versions.
-MISSING = ("commit", "discard", "dashboard")
+MISSING = ("commit", "discard")
 _DO: dict[str, Callable[[SandboxMagics, str | None], None]] = {
     "status": _status,
     "restart": _restart,
@@ -120,6 +132,7 @@ _DO: dict[str, Callable[[SandboxMagics, str | None], None]] = {
     "diff": _diff,
     "audit": _audit,
     "doctor": _doctor,
+    "dashboard": _dashboard,
     **{action: _missing(action) for action in MISSING},
 }
 ACTIONS = tuple(_DO)

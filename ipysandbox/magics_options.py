@@ -128,8 +128,9 @@ def line_parser(actions: Sequence[str], missing: Sequence[str] = ()) -> argparse
         "check       what the check says about the last cell\n"
         "diff        files of the project that differ in it\n"
         "audit       what was recorded about it\n"
-        "doctor      which guarantees this machine can hold, by which layers\n\n"
-        "commit, discard and dashboard are not available in this version."
+        "doctor      which guarantees this machine can hold, by which layers\n"
+        "dashboard   meters and buttons, where there is no panel beside the notebook\n\n"
+        "commit and discard are not available in this version."
     )
     parser.usage = "sandbox [ACTION] [NAME]"
     parser.unavailable = frozenset(missing)

@@ -32,6 +32,9 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     names = {"XDG_STATE_HOME": "state", "XDG_DATA_HOME": "data", "JUPYTER_CONFIG_DIR": "jupyter"}
     before = {name: os.environ.get(name) for name in names}
     os.environ.update({name: str(base / folder) for name, folder in names.items()})
+    # Processes are counted, and a machine's time is short: sandboxes wait only where that is what is tested.
+    (base / "jupyter").mkdir()
+    (base / "jupyter/ipysandbox.toml").write_text("[start]\npool = 0\n")
     yield
     for name, value in before.items():
         if value is None:

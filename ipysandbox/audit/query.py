@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,12 +21,15 @@ _BLOCK = 64 * 1024
 
 
 @dataclass(frozen=True)
-class _Filter:
-    since: str
-    action: str | None
-    sandbox: str | None
-    notebook: str | None
-    severity: Severity
+class Filter:
+    """Which records are wanted: ``since`` as they write times, ``text`` anywhere in them, large and small alike."""
+
+    since: str = ""
+    action: str | None = None
+    sandbox: str | None = None
+    notebook: str | None = None
+    severity: Severity = "info"
+    text: str = ""
 
     def wants(self, record: dict[str, Any]) -> bool:
         return (
@@ -35,6 +38,7 @@ class _Filter:
             and (self.sandbox is None or record.get("sandbox") == self.sandbox)
             and (self.notebook is None or record.get("notebook") == self.notebook)
             and (self.severity == "info" or record.get("severity") in SEVERITIES[SEVERITIES.index(self.severity) :])
+            and (not self.text or self.text.casefold() in json.dumps(record, ensure_ascii=False).casefold())
         )
 
 
@@ -56,7 +60,7 @@ def iter_records(
     """
     wanted = _filter(since, action, sandbox, notebook, severity)
     with ExitStack() as stack:
-        for stream, size in reversed(_snapshot(files.log_path(path), stack)):
+        for stream, size in reversed(snapshot(files.log_path(path), stack)):
             yield from _forward(stream, size, wanted)
 
 
@@ -72,9 +76,9 @@ def iter_newest(
     """As ``iter_records``, newest first, reading from the end only as far as it is iterated."""
     wanted = _filter(since, action, sandbox, notebook, severity)
     with ExitStack() as stack:
-        for stream, size in _snapshot(files.log_path(path), stack):
+        for stream, size in snapshot(files.log_path(path), stack):
             for line in _lines_backward(stream, size):
-                record = _parsed(line)
+                record = parsed(line)
                 if record is not None and wanted.wants(record):
                     yield record
 
@@ -102,7 +106,7 @@ def last_seq(path: Path) -> int:
             continue
         with stream:
             for line in _lines_backward(stream, os.fstat(stream.fileno()).st_size):
-                record = _parsed(line)
+                record = parsed(line)
                 if record is not None and isinstance(record.get("seq"), int):
                     return int(record["seq"])
     return 0
@@ -110,15 +114,15 @@ def last_seq(path: Path) -> int:
 
 def _filter(
     since: datetime | None, action: str | None, sandbox: str | None, notebook: str | None, severity: Severity
-) -> _Filter:
-    return _Filter("" if since is None else timestamp(since), action, sandbox, notebook, severity)
+) -> Filter:
+    return Filter("" if since is None else timestamp(since), action, sandbox, notebook, severity)
 
 
 def _opened(file: Path) -> IO[bytes]:
     return open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0)
 
 
-def _snapshot(path: Path, stack: ExitStack) -> list[tuple[IO[bytes], int]]:
+def snapshot(path: Path, stack: ExitStack) -> list[tuple[IO[bytes], int]]:
     """The files of the log, newest first, opened while no writer can rotate them, and how far each is to be read."""
     if not path.parent.is_dir():
         return []
@@ -135,7 +139,15 @@ def _snapshot(path: Path, stack: ExitStack) -> list[tuple[IO[bytes], int]]:
         return found
 
 
-def _forward(stream: IO[bytes], size: int, wanted: _Filter) -> Iterator[dict[str, Any]]:
+def _forward(stream: IO[bytes], size: int, wanted: Filter) -> Iterator[dict[str, Any]]:
+    for line in all_lines(stream, size):
+        record = parsed(line)
+        if record is not None and wanted.wants(record):
+            yield record
+
+
+def all_lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """Whole lines from the beginning; what stands after the last newline is torn and left out."""
     rest, at = b"", 0
     while at < size:
         block = os.pread(stream.fileno(), min(_BLOCK, size - at), at)
@@ -144,14 +156,16 @@ def _forward(stream: IO[bytes], size: int, wanted: _Filter) -> Iterator[dict[str
         at += len(block)
         *lines, rest = (rest + block).split(b"\n")
         rest = rest[: MAX_LINE + 1]  # longer than any record: keep enough to know that it isn't one
-        for line in lines:
-            record = _parsed(line)
-            if record is not None and wanted.wants(record):
-                yield record
+        yield from lines
 
 
 def _lines_backward(stream: IO[bytes], size: int) -> Iterator[bytes]:
     """Whole lines from the end; what stands after the last newline is torn and left out."""
+    return (line for _, line in placed_backward(stream, size))
+
+
+def placed_backward(stream: IO[bytes], size: int) -> Iterator[tuple[int, bytes]]:
+    """The same, each with the offset at which it begins."""
     rest, at, first = b"", size, True
     while at > 0:
         start = max(0, at - _BLOCK)
@@ -161,13 +175,14 @@ def _lines_backward(stream: IO[bytes], size: int) -> Iterator[bytes]:
         if lines and first:
             lines.pop()  # behind the last newline
             first = False
-        yield from reversed(lines)
+        starts = list(accumulate((len(line) + 1 for line in lines), initial=start + len(head) + 1))
+        yield from zip(reversed(starts[: len(lines)]), reversed(lines), strict=True)
         rest = head[-MAX_LINE - 1 :]
     if rest and not first:
-        yield rest
+        yield 0, rest
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def parsed(line: bytes) -> dict[str, Any] | None:
     """The record in a line; None for a torn or foreign one."""
     if not line or len(line) > MAX_LINE:
         return None

@@ -174,6 +174,10 @@ class Backend(ABC):
         False it is not to be used."""
 
     @abstractmethod
+    def outdated(self, instance: Instance) -> bool:
+        """Whether ``renew`` would say no for sure, as far as is known without a look: the packages have changed."""
+
+    @abstractmethod
     def not_loaded(self, effective: Effective) -> Mapping[str, str]:
         """Libraries of ``start.preload`` that its sandboxes don't find loaded, and why, as far as is known."""
 

@@ -1,4 +1,4 @@
-"""`ipysandbox audit tail` and `query`."""
+"""`ipysandbox audit tail`, `query`, `export` and `verify`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Any
 from ipysandbox.arguments import meant
 from ipysandbox.audit import AuditError, iter_records
 from ipysandbox.audit import tail as newest
+from ipysandbox.audit import verify as examine
 from ipysandbox.audit.events import ACTIONS
+from ipysandbox.audit.export import exported
 from ipysandbox.display_tables import record_text
 from ipysandbox.policy.units import BadValue, parse_duration
 
@@ -28,15 +30,30 @@ def query(args: argparse.Namespace) -> int:
     return _print(args, lambda wanted: iter_records(**wanted))
 
 
+def export(args: argparse.Namespace) -> int:
+    return _print(args, lambda wanted: iter_records(**wanted))
+
+
+def verify(_args: argparse.Namespace) -> int:
+    """Exit status 1 where the log has a gap or lines that are no records."""
+    try:
+        report = examine()
+    except (AuditError, OSError) as exc:
+        print(f"ipysandbox: {exc}", file=sys.stderr)
+        return status.USAGE
+    print(report.text())
+    return status.OK if report.ok else status.FAILED
+
+
 def _print(args: argparse.Namespace, read: Any) -> int:
     wanted = {key: getattr(args, key) for key in ("action", "sandbox", "notebook", "severity")}
     try:
         wanted["since"] = _moment(args.since) if args.since else None
         records: Iterable[dict[str, Any]] = read(wanted)
         found = False
-        for record in records:
+        for line in _lines(records, args):
             found = True
-            print(json.dumps(record) if args.json else record_text(record))
+            sys.stdout.write(line)
         if not found:
             _require_known(args.action)
     except (BadValue, AuditError, OSError) as exc:
@@ -45,6 +62,12 @@ def _print(args: argparse.Namespace, read: Any) -> int:
         print(f"ipysandbox: {exc}", file=sys.stderr)
         return status.USAGE
     return status.OK
+
+
+def _lines(records: Iterable[dict[str, Any]], args: argparse.Namespace) -> Iterable[str]:
+    if hasattr(args, "format"):
+        return exported(records, args.format)
+    return (f"{json.dumps(record) if args.json else record_text(record)}\n" for record in records)
 
 
 def _require_known(action: str | None) -> None:

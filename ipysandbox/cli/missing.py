@@ -15,11 +15,3 @@ def _missing(what: str) -> int:
 
 def kernelspec(_args: argparse.Namespace) -> int:
     return _missing("kernelspec install")
-
-
-def audit_verify(_args: argparse.Namespace) -> int:
-    return _missing("audit verify")
-
-
-def audit_export(_args: argparse.Namespace) -> int:
-    return _missing("audit export")

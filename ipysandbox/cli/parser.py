@@ -111,18 +111,19 @@ def _audit(commands: Any) -> None:
     tail = actions.add_parser("tail", help="the newest records", allow_abbrev=False)
     tail.add_argument("-n", type=int, default=20, metavar="N", help="how many (20)")
     query = actions.add_parser("query", help="all records that fit", allow_abbrev=False)
-    for one, name in ((tail, "tail"), (query, "query")):
+    export = actions.add_parser("export", help="all records that fit, for other programs", allow_abbrev=False)
+    export.add_argument("--format", choices=["jsonl", "csv"], default="jsonl", help="JSON lines, or a table (jsonl)")
+    for one, name in ((tail, "tail"), (query, "query"), (export, "export")):
         one.add_argument("--action", metavar="A", help="such as limit.hit, or sandbox.*")
         one.add_argument("--sandbox", metavar="NAME")
         one.add_argument("--notebook", metavar="PATH")
         one.add_argument("--severity", choices=["info", "warning", "alert"], default="info", help="at least this")
         one.add_argument("--since", metavar="T", help="ISO date or time, or an age such as 2h")
-        one.add_argument("--json", action="store_true", help="one JSON object a line")
+        if one is not export:
+            one.add_argument("--json", action="store_true", help="one JSON object a line")
         one.set_defaults(do=_later("audit", name))
-    parser.unavailable = frozenset({"verify", "export"})
-    for name in sorted(parser.unavailable):
-        missing = actions.add_parser(name, help=_MISSING, allow_abbrev=False)
-        missing.set_defaults(do=_later("missing", f"audit_{name}"))
+    verify = actions.add_parser("verify", help="whether the log is complete; ends with 1 if not", allow_abbrev=False)
+    verify.set_defaults(do=_later("audit", "verify"))
 
 
 def _policy(commands: Any) -> None:

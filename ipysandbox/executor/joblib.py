@@ -9,6 +9,7 @@ with joblib.parallel_config("ipysandbox", n_jobs=4, timeout="60s"):
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -29,6 +30,10 @@ def register() -> None:
     joblib.register_parallel_backend(NAME, _backend_class())
 
 
+def _end(executor: SandboxExecutor) -> None:
+    executor.shutdown(wait=False, cancel_futures=True)
+
+
 def _backend_class() -> type[Any]:
     """joblib's own classes are the base, so that they are needed only where it is used."""
     backends = importlib.import_module("joblib._parallel_backends")
@@ -36,7 +41,8 @@ def _backend_class() -> type[Any]:
     cpu_count: Callable[[], int] = importlib.import_module("joblib").cpu_count
 
     class SandboxBackend(base):  # type: ignore[misc]
-        """One executor for each call of ``joblib.Parallel``; options are those of ``SandboxExecutor``."""
+        """One executor for as long as joblib holds the backend: a ``parallel_config``, or one ``Parallel``. Options are
+        those of ``SandboxExecutor``."""
 
         supports_retrieve_callback = True
         default_n_jobs = -1
@@ -47,6 +53,7 @@ def _backend_class() -> type[Any]:
             self._options = options
             self._jobs = 1
             self._executor: SandboxExecutor | None = None
+            self._close: Any = None
             self._running: set[Future[Any]] = set()
 
         def __reduce__(self) -> Any:
@@ -61,8 +68,11 @@ def _backend_class() -> type[Any]:
 
         def configure(self, n_jobs: int | None = 1, parallel: Any = None, **_options: Any) -> int:
             self.parallel = parallel
-            self._jobs = self.effective_n_jobs(n_jobs)
-            return self._jobs
+            jobs = self.effective_n_jobs(n_jobs)
+            if jobs != self._jobs:
+                self._drop()
+            self._jobs = jobs
+            return jobs
 
         def get_nested_backend(self) -> tuple[Any, None]:
             return backends.SequentialBackend(nesting_level=(self.nesting_level or 0) + 1), None
@@ -72,6 +82,8 @@ def _backend_class() -> type[Any]:
             try:
                 if self._executor is None:
                     self._executor = SandboxExecutor(self._jobs, **self._options)
+                    self._close = weakref.finalize(self, _end, self._executor)
+                    self._close.atexit = False  # the supervisor ends with this process
                 future = self._executor.submit(func)
             except SandboxError as exc:  # raised here, it would be lost: jobs are also sent from callbacks
                 future.set_exception(exc)
@@ -87,13 +99,15 @@ def _backend_class() -> type[Any]:
         def abort_everything(self, ensure_ready: bool = True) -> None:
             for future in [*self._running]:
                 future.cancel()
-            self.terminate()
-            if ensure_ready:
-                self.configure(n_jobs=self._jobs, parallel=self.parallel)
+            if not ensure_ready:
+                self._drop()
+
+        def _drop(self) -> None:
+            if self._executor is not None:
+                self._executor = None
+                self._close()
 
         def terminate(self) -> None:
-            executor, self._executor = self._executor, None
-            if executor is not None:
-                executor.shutdown(wait=True, cancel_futures=True)
+            """A call of ``Parallel`` is over; the next one of a ``parallel_config`` finds the executor ready."""
 
     return SandboxBackend

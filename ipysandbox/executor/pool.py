@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, InvalidStateError
@@ -116,6 +117,8 @@ class SandboxExecutor(Executor):
             if self._runner is None:
                 with trusted_imports():
                     self._runner = self._open(suggested=named_in(*parts(first)) if first else ())
+                # One that nobody shut down ends when nobody holds it or a future of it any more.
+                weakref.finalize(self, _close_aside, self._runner).atexit = False
             return self._runner
 
     # -- calls
@@ -280,6 +283,11 @@ def _processors(client: Any, runner: Runner | None) -> int:
     if client is not None:
         return max(1, sum(int(threads) for threads in client.nthreads().values()))
     return len(os.sched_getaffinity(0))
+
+
+def _close_aside(runner: Runner) -> None:
+    """Not in the thread that the collector happens to run in."""
+    threading.Thread(target=runner.close, name="ipysandbox-close").start()
 
 
 def settle(setter: Callable[[Any], None], value: object) -> None:

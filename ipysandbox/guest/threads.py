@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 #: Setters by library: OpenBLAS under the names that numpy's and scipy's wheels and distributions give it, MKL, OpenMP.
 _SETTERS = (
@@ -16,14 +17,22 @@ _SETTERS = (
 _LIBRARIES = ("openblas", "libmkl_rt", "libgomp", "libomp", "libiomp")
 
 
-def set_numeric_threads(count: int) -> None:
-    """Set ``count`` threads in every numeric library that this process has loaded."""
+#: As last found.
+_found: list[Any] = []
+
+
+def find() -> None:
+    """Look for what this process has loaded; who is forked from it need not."""
     with open("/proc/self/maps") as maps:
         paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/" in line and ".so" in line}
-    for path in paths:
+    _found.clear()
+    for path in sorted(paths):
         if any(name in path.rsplit("/", 1)[-1] for name in _LIBRARIES):
             library = ctypes.CDLL(path)
-            for name in _SETTERS:
-                setter = getattr(library, name, None)
-                if setter is not None:
-                    setter(ctypes.c_int(count))
+            _found.extend(setter for name in _SETTERS if (setter := getattr(library, name, None)) is not None)
+
+
+def set_numeric_threads(count: int) -> None:
+    """Set ``count`` threads in every numeric library that was found."""
+    for setter in _found:
+        setter(ctypes.c_int(count))

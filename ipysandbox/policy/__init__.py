@@ -1,121 +1,61 @@
-"""What a sandbox is allowed: the policy's model, its files and profiles, and whom to believe."""
+"""What a sandbox is allowed: the policy's model, its files and profiles, and whom to believe.
+
+Each name loads when it is first used: who only writes a size as text needs none of the rest.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from ipysandbox.errors import PolicyError
+from ipysandbox.errors import PolicyError as PolicyError
 
-from . import approvals
-from .discovery import ADMIN_FILES, find_project, find_project_policy, home_folders, user_file
-from .linting import cards, doubts, lint
-from .merge import NotGranted
-from .model import Effective, Policy
-from .patterns import Matcher, compile_patterns, is_hidden
-from .profiles import PROFILES
-from .resolution import check_given, loosens, require_usable, resolve
-from .schema import Problem, first_error, in_one_line, read_table
-from .source import read_required
-from .units import format_duration, format_size, parse_duration, parse_size
+if TYPE_CHECKING:
+    from .discovery import find_project as find_project
+    from .linting import cards as cards
+    from .linting import doubts as doubts
+    from .linting import lint as lint
+    from .merge import NotGranted as NotGranted
+    from .model import Effective as Effective
+    from .model import Policy as Policy
+    from .patterns import Matcher as Matcher
+    from .patterns import compile_patterns as compile_patterns
+    from .patterns import is_hidden as is_hidden
+    from .profiles import PROFILES as PROFILES
+    from .resolution import check_given as check_given
+    from .resolution import loosens as loosens
+    from .resolution import resolve as resolve
+    from .schema import Problem as Problem
+    from .schema import complete_policy as complete_policy
+    from .schema import in_one_line as in_one_line
+    from .trusting import check_approvable as check_approvable
+    from .trusting import is_trusted as is_trusted
+    from .trusting import not_counted as not_counted
+    from .trusting import project_policy as project_policy
+    from .trusting import trust as trust
+    from .trusting import untrust as untrust
+    from .units import format_duration as format_duration
+    from .units import format_size as format_size
+    from .units import parse_duration as parse_duration
+    from .units import parse_size as parse_size
 
-__all__ = [
-    "PROFILES",
-    "Effective",
-    "Matcher",
-    "NotGranted",
-    "Policy",
-    "PolicyError",
-    "Problem",
-    "cards",
-    "check_approvable",
-    "check_given",
-    "compile_patterns",
-    "complete_policy",
-    "doubts",
-    "find_project",
-    "format_duration",
-    "format_size",
-    "in_one_line",
-    "is_hidden",
-    "is_trusted",
-    "lint",
-    "loosens",
-    "not_counted",
-    "parse_duration",
-    "parse_size",
-    "project_policy",
-    "resolve",
-    "trust",
-    "untrust",
-]
-
-
-def complete_policy(mapping: Mapping[str, Any]) -> Policy:
-    """The inverse of ``Policy.to_mapping``: a policy that has come from another process. PolicyError if it is none."""
-    wishes, problems = read_table(mapping, "policy argument")
-    first_error(problems)
-    policy = Policy()
-    for key, value in wishes.values.items():
-        policy = policy.with_value(key, value)
-    return policy
+_NAMES = {
+    "discovery": "find_project",
+    "linting": "cards doubts lint",
+    "merge": "NotGranted",
+    "model": "Effective Policy",
+    "patterns": "Matcher compile_patterns is_hidden",
+    "profiles": "PROFILES",
+    "resolution": "check_given loosens resolve",
+    "schema": "Problem complete_policy in_one_line",
+    "trusting": "check_approvable is_trusted not_counted project_policy trust untrust",
+    "units": "format_duration format_size parse_duration parse_size",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted((*_HOMES, "PolicyError"))
 
 
-def trust(
-    path: Path, *, expect: str | None = None, environ: Mapping[str, str] | None = None, home: Path | None = None
-) -> str:
-    """Approve a project's policy as it is now; its SHA-256 is returned. PolicyError if it is no valid policy, or one
-    that would make an error of every run once it counts in full.
-
-    ``expect`` is the hash of what the user was shown: if the file changed in between, nothing is approved.
-    """
-    environ = os.environ if environ is None else environ
-    document = read_required(path)
-    first_error(read_table(document.table, str(path), document, credentials_ok=False)[1])
-    if expect not in (None, document.sha256):
-        raise PolicyError("the policy changed since it was shown", file=str(path), hint="look at it again")
-    require_usable(document, environ=environ, home=home)
-    approvals.approve(document, _store(environ, home))
-    return document.sha256
-
-
-def check_approvable(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> None:
-    """PolicyError if every run would be an error once this project's policy is approved: ``trust`` refuses it too."""
-    require_usable(read_required(path), environ=os.environ if environ is None else environ, home=home)
-
-
-def untrust(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> bool:
-    """Withdraw the approval of a policy, which need not exist any more; False if there was none."""
-    return approvals.withdraw(path, _store(environ, home))
-
-
-def is_trusted(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> bool:
-    """Has the user approved this policy as it is now?"""
-    document = read_required(path)
-    return approvals.approved_hash(document, _store(environ, home)) == document.sha256
-
-
-def project_policy(cwd: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> Path | None:
-    """The policy file for code run in ``cwd``; None if there is none. PolicyError if it can't be read."""
-    environ = os.environ if environ is None else environ
-    document = find_project_policy(cwd, home_folders(environ, home))
-    return None if document is None else document.path
-
-
-def not_counted(
-    path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None
-) -> tuple[NotGranted, ...]:
-    """What of a project's policy does not count before it is approved; nothing of the user's own file waits."""
-    environ = os.environ if environ is None else environ
-    own = user_file(environ, home_folders(environ, home)[0])
-    trusted_places = [os.path.realpath(file) for file in (*ADMIN_FILES, *([own] if own else []))]
-    if os.path.realpath(path) in trusted_places or is_trusted(path, environ=environ, home=home):
-        return ()
-    return loosens(path, environ=environ, home=home)[1]
-
-
-def _store(environ: Mapping[str, str] | None, home: Path | None) -> Path:
-    environ = os.environ if environ is None else environ
-    return approvals.trust_file(environ, home_folders(environ, home)[0])
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ipysandbox.policy' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"ipysandbox.policy.{_HOMES[name]}"), name)

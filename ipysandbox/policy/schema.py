@@ -390,3 +390,13 @@ def in_one_line(problem: Problem) -> str:
     """The problem and what to write instead, where there is room for one line."""
     text = str(dataclasses.replace(problem, hint=None).error())
     return f"{text} ({problem.hint})" if problem.hint else text
+
+
+def complete_policy(mapping: Mapping[str, Any]) -> Policy:
+    """The inverse of ``Policy.to_mapping``: a policy that has come from another process. PolicyError if it is none."""
+    wishes, problems = read_table(mapping, "policy argument")
+    first_error(problems)
+    policy = Policy()
+    for key, value in wishes.values.items():
+        policy = policy.with_value(key, value)
+    return policy

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MAX_TEXT = 200
 MAX_SENTENCE = 1000
 MAX_SANDBOXES = 100
 MAX_ENTRIES = 32
+MAX_ITEMS = 200
 # The largest integer that a JavaScript number holds exactly.
 MAX_NUMBER = 2.0**53
 
 STATES = frozenset({"starting", "idle", "busy", "dead"})
-USAGE = ("cpu", "memory", "memory_peak", "processes", "disk", "files", "output")
+USAGE = (
+    *("cpu", "cpu_total", "memory", "memory_peak", "processes", "disk", "files", "output"),
+    *("gpu", "gpu_allowed"),
+)
+LAST_USAGE = ("wall", "cpu", "memory_peak", "processes_peak", "disk", "output")
 LIMITS = ("cpu", "wall", "memory", "disk", "processes", "cpus", "output", "open_files")
 
 # Control, format (bidi overrides, zero width), surrogates, line separators: they make text read as something else.
@@ -52,17 +57,55 @@ def numbers(value: object, keys: tuple[str, ...]) -> dict[str, float]:
     return {key: measured for key, measured in found.items() if measured is not None}
 
 
-def sandbox(value: object) -> dict[str, Any] | None:
-    """One sandbox as the panel draws it; None for what isn't one."""
+def tree(value: object, length: int = MAX_SENTENCE, depth: int = 6) -> Any:
+    """Plain data of bounded size: texts visible, numbers finite, what is anything else left out as None."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return text(value, length)
+    if isinstance(value, int | float):
+        return number(value) if value >= 0 else -(number(-value) or 0.0)
+    if depth > 0 and isinstance(value, Mapping):
+        return {text(key): tree(item, length, depth - 1) for key, item in list(value.items())[:MAX_ITEMS]}
+    if depth > 0 and isinstance(value, list):
+        return [tree(item, length, depth - 1) for item in value[:MAX_ITEMS]]
+    return None
+
+
+def texts(value: object, length: int = MAX_SENTENCE) -> list[str]:
+    return [text(one, length) for one in value[:MAX_ITEMS]] if isinstance(value, list) else []
+
+
+def record(value: Mapping[str, Any]) -> dict[str, Any]:
+    """One record of the audit trail, whose texts may be a sandbox's."""
+    severity = value.get("severity")
+    return {
+        "seq": number(value.get("seq")) or 0.0,
+        "time": text(value.get("time"), 40),
+        "severity": severity if severity in ("info", "warning", "alert") else "info",
+        "action": text(value.get("action"), 64),
+        "sandbox": text(value.get("sandbox")) or None,
+        "notebook": text(value.get("notebook"), MAX_SENTENCE) or None,
+        "pid": number(value.get("pid")),
+        "details": tree(value.get("details") or {}),
+    }
+
+
+def sandbox(value: object, opens: Callable[[str], str | None] = lambda _path: None) -> dict[str, Any] | None:
+    """One sandbox as the panel draws it; None for what isn't one. ``opens``: where the page finds a notebook."""
     if not isinstance(value, Mapping) or not text(value.get("name")):
         return None
-    state = value.get("state")
+    state, notebook = value.get("state"), value.get("notebook")
     return {
         "name": text(value.get("name")),
         "state": state if isinstance(state, str) and state in STATES else "unknown",
-        "notebook": text(value.get("notebook")) or None,
+        "notebook": text(notebook, MAX_SENTENCE) or None,
+        "opens": opens(notebook) if isinstance(notebook, str) and len(notebook) <= MAX_SENTENCE else None,
+        "project": text(value.get("project"), MAX_SENTENCE) or None,
+        "started": number(value.get("started")),
         "backend": text(value.get("backend")),
         "cell": _cell(value.get("cell")),
+        "last": _last(value.get("last")),
         "usage": numbers(value.get("usage"), USAGE),
         "limits": numbers(value.get("limits"), LIMITS),
         "guarantees": _guarantees(value.get("guarantees")),
@@ -70,16 +113,34 @@ def sandbox(value: object) -> dict[str, Any] | None:
     }
 
 
-def sandboxes(value: object) -> list[dict[str, Any]]:
+def sandboxes(value: object, opens: Callable[[str], str | None] = lambda _path: None) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         return []
-    return [found for found in map(sandbox, value[:MAX_SANDBOXES]) if found is not None]
+    found = (sandbox(one, opens) for one in value[:MAX_SANDBOXES])
+    return [one for one in found if one is not None]
 
 
-def _cell(value: object) -> dict[str, float] | None:
+def _cell(value: object) -> dict[str, Any] | None:
     if not isinstance(value, Mapping):
         return None
-    return {"number": number(value.get("number")) or 0.0, "elapsed": number(value.get("elapsed")) or 0.0}
+    return {
+        "number": number(value.get("number")) or 0.0,
+        "elapsed": number(value.get("elapsed")) or 0.0,
+        "asks": value.get("asks") is True,
+    }
+
+
+def _last(value: object) -> dict[str, Any] | None:
+    """How the cell before ended."""
+    if not isinstance(value, Mapping):
+        return None
+    limit = value.get("limit")
+    return {
+        "number": number(value.get("number")) or 0.0,
+        "status": text(value.get("status"), 40),
+        "limit": text(limit.get("text"), MAX_SENTENCE) if isinstance(limit, Mapping) else None,
+        "usage": numbers(value.get("usage"), LAST_USAGE),
+    }
 
 
 def _guarantees(value: object) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -12,6 +13,7 @@ from urllib.parse import quote
 
 from ipysandbox.errors import SandboxDied, SandboxError
 from ipysandbox.server import bounded
+from ipysandbox.server.places import Places
 from ipysandbox.supervisor import runtime
 from ipysandbox.supervisor.client import ControlClient
 
@@ -19,6 +21,12 @@ from ipysandbox.supervisor.client import ControlClient
 STATE_TIMEOUT = 2.0
 # A kill waits for the sandbox's processes to be gone.
 ACTION_TIMEOUT = 15.0
+#: Reading policy files, examining the machine: of a file system that stalls nobody hears (seconds).
+LOOK_TIMEOUT = 20.0
+#: Several panels at once share one answer of this age (seconds), a little less than the feed's shortest interval.
+FRESH = 0.4
+#: How long a supervisor may take to end its sandboxes once it answers no more (seconds).
+ENDING = 15.0
 MAX_SUPERVISORS = 100
 
 LAST_RESORT = "If that lasts, restart the kernel of its notebook: that ends it with all its sandboxes."
@@ -40,7 +48,10 @@ class Refused(Exception):
 class Supervisors:
     """All supervisors of this user, found anew for each request, since they come and go with their notebooks."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self._refused_since: dict[str, float] = {}
+        self._last: tuple[float, dict[str, Any]] = (float("-inf"), {})
         # Two pools: questions that wait for silent supervisors must not keep a kill waiting.
         self._questions = ThreadPoolExecutor(8, thread_name_prefix="ipysandbox-state")
         self._actions = ThreadPoolExecutor(4, thread_name_prefix="ipysandbox-action")
@@ -53,16 +64,40 @@ class Supervisors:
         """
         folders = await self._folders()
         answers = await asyncio.gather(*(self._state_of(folder) for folder in folders))
-        return {"supervisors": [answer for answer in answers if answer is not None]}
+        return {"now": time.time(), "supervisors": [answer for answer in answers if answer is not None]}
+
+    async def recent_state(self) -> dict[str, Any]:
+        """``state``, or another's answer of just now."""
+        if time.monotonic() - self._last[0] > FRESH:
+            self._last = (time.monotonic(), await self.state())
+        return self._last[1]
+
+    async def policy(self, supervisor: str, sandbox: str) -> Mapping[str, Any]:
+        """The effective policy that a sandbox runs under, as its supervisor says it. Raises Refused."""
+        folder = await self._folder(supervisor)
+        path = f"/sandboxes/{quote(sandbox, safe='')}/policy"
+        said = await self.look(f"{folder} {path}", lambda: ControlClient(folder).request("GET", path, timeout=5.0))
+        if not isinstance(said, Mapping):
+            raise Refused(502, "The sandbox's supervisor gave an answer that this version does not understand.")
+        return said
+
+    async def look(self, key: str, question: Callable[[], T], seconds: float = LOOK_TIMEOUT) -> T:
+        """Run a blocking question in a thread, once for all who ask it meanwhile. Raises Refused."""
+        try:
+            return await asyncio.wait_for(self._shared(key, question), seconds)
+        except asyncio.TimeoutError as error:
+            raise Refused(504, f"That took longer than {seconds:.0f} s. A file system may be stalled.") from error
+        except SandboxDied as error:
+            raise Refused(504, f"{bounded.text(error.message, 1000)}. {LAST_RESORT}") from error
+        except SandboxError as error:
+            raise Refused(409, bounded.text(str(error), 1000)) from error
 
     async def act(self, supervisor: str, sandbox: str, action: str) -> None:
         """Interrupt, kill or restart a sandbox.
 
         Raises Refused when there is no such supervisor (404), when it refuses (409) or doesn't answer (504).
         """
-        folder = next((folder for folder in await self._folders() if folder.name == supervisor), None)
-        if folder is None:
-            raise Refused(404, "This sandbox's supervisor has ended, and the sandbox with it.")
+        folder = await self._folder(supervisor)
         path = f"/sandboxes/{quote(sandbox, safe='')}/{action}"
 
         def ask() -> None:
@@ -75,6 +110,12 @@ class Supervisors:
             raise Refused(504, f"{bounded.text(error.message, 1000)}. {LAST_RESORT}") from error
         except SandboxError as error:
             raise Refused(409, bounded.text(error.message, 1000)) from error
+
+    async def _folder(self, supervisor: str) -> Path:
+        folder = next((folder for folder in await self._folders() if folder.name == supervisor), None)
+        if folder is None:
+            raise Refused(404, "This sandbox's supervisor has ended, and the sandbox with it.")
+        return folder
 
     async def _folders(self) -> list[Path]:
         def found() -> list[Path]:
@@ -92,7 +133,10 @@ class Supervisors:
         except asyncio.TimeoutError:
             return _silent(folder, f"did not finish its answer within {2 * STATE_TIMEOUT:.0f} s")
         except SandboxError as error:
+            if isinstance(error.__context__, ConnectionRefusedError) and not self._refuses_long(folder):
+                return None
             return _silent(folder, f"could not be asked: {bounded.text(error.message)}")
+        self._refused_since.pop(folder.name, None)
         if said is None:
             return None
         if not isinstance(said, Mapping):
@@ -102,8 +146,14 @@ class Supervisors:
             "pid": bounded.number(said.get("pid")),
             "host_pid": bounded.number(said.get("host_pid")),
             "error": None,
-            "sandboxes": bounded.sandboxes(said.get("sandboxes")),
+            "sandboxes": bounded.sandboxes(said.get("sandboxes"), self.places.opens),
         }
+
+    def _refuses_long(self, folder: Path) -> bool:
+        """A supervisor that ends closes its socket first; only one that stays so is a problem to show."""
+        now = time.monotonic()
+        self._refused_since = {name: at for name, at in self._refused_since.items() if now - at < 10 * ENDING}
+        return now - self._refused_since.setdefault(folder.name, now) > ENDING
 
     async def _shared(self, key: str, question: Callable[[], T]) -> T:
         """The answer to a question; who asks the same while it is open waits for that one.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ipysandbox.errors import SandboxDied, SandboxError, from_json
 
@@ -17,15 +17,24 @@ from . import runtime
 _MOST_REPLY = 64 << 20
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+def _exchange(path: str, method: str, target: str, body: bytes, seconds: float) -> tuple[int, bytes]:
+    """Status and body of one exchange of HTTP/1.0, where the reply ends with the connection. Python's own client loads
+    what mail and TLS need, which takes longer than this package. Raises OSError, ValueError.
+    """
+    head = f"{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(seconds)
+        sock.connect(path)
+        sock.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode("ascii") + body)
+        reply = bytearray()
+        while len(reply) < _MOST_REPLY and (data := sock.recv(1 << 16)):
+            reply += data
+    top, found, content = bytes(reply).partition(b"\r\n\r\n")
+    status, *fields = top.split(b"\r\n")
+    sizes = [int(field.split(b":")[1]) for field in fields if field.lower().startswith(b"content-length:")]
+    if not found or sizes not in ([], [len(content)]):
+        raise ValueError("the reply is cut off")
+    return int(status.split()[1]), content
 
 
 class ControlClient:
@@ -37,21 +46,16 @@ class ControlClient:
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = 90.0) -> Any:
         """The decoded reply. Raises the SandboxError that the supervisor names, or SandboxDied when nobody answers."""
-        connection = _UnixConnection(str(self.folder / "ctl.sock"), timeout)
         try:
-            payload = None if body is None else json.dumps(body)
-            connection.request(method, path, payload, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            data = response.read(_MOST_REPLY)
-        except (OSError, http.client.HTTPException) as exc:
+            payload = b"" if body is None else json.dumps(body).encode()
+            status, data = _exchange(str(self.folder / "ctl.sock"), method, quote(path), payload, timeout)
+        except (OSError, ValueError) as exc:
             raise SandboxDied(f"the sandbox supervisor does not answer ({exc})") from None
-        finally:
-            connection.close()
         try:
             decoded = json.loads(data) if data else None
         except ValueError:
             raise SandboxError(f"the supervisor's answer to {method} {path} is no JSON") from None
-        if response.status >= 400:
+        if status >= 400:
             raise from_json(decoded.get("error", {}) if isinstance(decoded, dict) else {})
         return decoded
 

@@ -474,7 +474,8 @@ class Managed:
                 "memory_peak": self.watch.peak_memory,
                 "output": cell.output if cell else 0,
             },
-            "limits": {k: v for k, v in asdict(self.limits).items() if k != "gpu"},
+            # What holds now: a cell may have its own for its time.
+            "limits": {k: v for k, v in asdict(cell.limits if cell else self.limits).items() if k != "gpu"},
             "guarantees": {k: list(v) for k, v in self.instance.guarantees.items()} if self.instance else {},
             "weaker": dict(self.instance.weaker) if self.instance else {},
             "start": self._start_state(),

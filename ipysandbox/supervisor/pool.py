@@ -103,6 +103,7 @@ class Pool:
 
     def want(self, request: StartRequest, folders: HeldFolders) -> None:
         """A sandbox of this policy has started: from now on some wait for the next. ``folders``: as it holds them."""
+        self._drop_outdated()
         policy = request.effective.policy
         key = _key(request)
         if self._closed or not policy.start.pool or not _can_wait(request.effective):
@@ -116,6 +117,13 @@ class Pool:
         while len(self._wanted) > MOST_POLICIES:
             self._forget(next(iter(self._wanted)))
         self._wake.set()
+
+    def _drop_outdated(self) -> None:
+        """The packages have changed, as the start has seen: so much the sooner there are others."""
+        for wanted in self._wanted.values():
+            for ready in [one for one in wanted.ready if self._backend.outdated(one.instance)]:
+                wanted.ready.remove(ready)
+                in_background(self._end(ready))
 
     def state(self) -> dict[str, Any]:
         """How many wait, and what they hold (bytes)."""

@@ -51,7 +51,8 @@ class TaskRun:
 
     @property
     def wall(self) -> float:
-        return time.monotonic() - self.began
+        """Seconds since its call was handed in; 0 while its sandbox starts."""
+        return time.monotonic() - self.began if self.began else 0.0
 
     async def talk(self, sock: socket.socket, secrets: KnownSecrets, send: Send) -> Reply | None:
         """Hand the call in, and pass its value on as it comes; None where there was no whole answer."""

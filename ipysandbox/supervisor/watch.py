@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: How often usage is read: while something runs, and while nothing does but a kernel that waits.
 BUSY_SECONDS, _IDLE_SECONDS = 0.05, 0.5
+#: Meters that were read so short a time ago need not be read again before a cell.
+_JUST_NOW = 0.03
 #: From this share of a processor on, something runs.
 _RUNS_FROM = 0.05
 #: From the interrupt that a limit on time sends to the kill.
@@ -64,7 +66,7 @@ class Watch:
 
     def reset(self, instance: Instance) -> None:
         """A new sandbox; what its start has used is nobody's."""
-        self.usage, self.peak_memory, self._overdrawn = Usage(), 0, False
+        self.usage, self.peak_memory, self._overdrawn, self._looked = Usage(), 0, False, 0.0
         with contextlib.suppress(ProcessLookupError, PermissionError):
             self.usage = instance.measure()
         self._cpu_at_end, self._first_processes = self.usage.cpu, self.usage.processes
@@ -84,9 +86,10 @@ class Watch:
 
     def begin(self, cell: Cell, instance: Instance) -> None:
         """Read the meters before ``cell`` runs: what was used before is not its own."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the next look ends what hides
-            self.usage = instance.measure()
-            cell.cpu_before = self.usage.cpu
+        if time.monotonic() - self._looked > _JUST_NOW:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the next look ends what hides
+                self.usage = instance.measure()
+        cell.cpu_before = self.usage.cpu
 
     async def end(self, cell: Cell, instance: Instance) -> bool:
         """Read the meters after ``cell``, and name what ended it; whether the sandbox lives."""

@@ -30,6 +30,10 @@ _MOST_HEADERS = 1 << 20
 #: and nothing else runs while the parser does. Honest large parts are one long string.
 _LOOK_ABOVE = 1 << 20
 _MOST_ITEMS = 200_000
+#: Bytes that are copied together to be signed, which is quicker than one part after the other.
+_SIGNED_AT_ONCE = 1 << 16
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(parse_constant=lambda _name: None)
 #: Of a text without escapes: whatever it is, this takes one look at each byte.
 _STRING = re.compile(rb'"[^"]*"')
 
@@ -75,6 +79,8 @@ def new_header(kind: str, session: str) -> dict[str, Any]:
 
 
 def sign(key: bytes, parts: Sequence[bytes]) -> bytes:
+    if sum(map(len, parts)) <= _SIGNED_AT_ONCE:
+        return hmac.digest(key, b"".join(parts), "sha256").hex().encode()
     mac = hmac.new(key, digestmod="sha256")
     for part in parts:
         mac.update(part)
@@ -84,7 +90,7 @@ def sign(key: bytes, parts: Sequence[bytes]) -> bytes:
 def pack(message: Message, key: bytes) -> list[Buffer]:
     """Frames of ``message``, signed with ``key``. NaN and infinity stay as JavaScript's parsers know them: null."""
     parts = [
-        json.dumps(part, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        _ENCODER.encode(part).encode("utf-8", "replace")
         for part in (message.header, message.parent, message.metadata, message.content)
     ]
     return [*message.idents, DELIMITER, sign(key, parts), *parts, *message.buffers]
@@ -144,7 +150,7 @@ def load(part: bytes) -> dict[str, Any]:
     if len(part) > _LOOK_ABOVE and _items(part) > _MOST_ITEMS and _has_too_many(part):
         raise BadMessage("too many items")
     try:
-        data = json.loads(part, parse_constant=lambda _name: None)
+        data = _DECODER.decode(part.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as exc:
         raise BadMessage(f"not JSON: {type(exc).__name__}") from None
     if not isinstance(data, dict):

@@ -1,44 +1,67 @@
-/** The only place that talks to the server. */
+/** The only place that asks the server; what comes by itself is feed.ts. */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { Action, Api, Sandbox, Snapshot } from './tokens';
+import type {
+  Action,
+  Api,
+  AuditFilter,
+  AuditPage,
+  DoctorReport,
+  PolicySubject,
+  PolicyView
+} from './tokens';
 
-/** The answer to GET ipysandbox/state; ipysandbox/server/bounded.py bounds every value in it. */
-interface StateAnswer {
-  supervisors: {
-    id: string;
-    error: string | null;
-    sandboxes: Omit<Sandbox, 'supervisor'>[];
-  }[];
-}
+type Query = Record<string, string>;
 
 export class ServerApi implements Api {
   constructor(private readonly settings: ServerConnection.ISettings) {}
-
-  async snapshot(): Promise<Snapshot> {
-    const answer = (await this.request(['state'], { method: 'GET' })) as StateAnswer;
-    const sandboxes: Sandbox[] = [];
-    const problems: string[] = [];
-    for (const supervisor of answer.supervisors) {
-      if (supervisor.error !== null) {
-        problems.push(supervisor.error);
-      }
-      for (const sandbox of supervisor.sandboxes) {
-        sandboxes.push({ ...sandbox, supervisor: supervisor.id });
-      }
-    }
-    return { sandboxes, problems };
-  }
 
   async act(supervisor: string, name: string, action: Action): Promise<void> {
     await this.request(['sandboxes', supervisor, name, action], { method: 'POST' });
   }
 
-  private async request(path: string[], init: RequestInit): Promise<unknown> {
+  async policy(subject: PolicySubject): Promise<PolicyView> {
+    return (await this.request(['policy'], { method: 'GET' }, { ...subject })) as PolicyView;
+  }
+
+  async approve(subject: PolicySubject, digest: string): Promise<void> {
+    const body = JSON.stringify({ ...subject, digest });
+    await this.request(['policy', 'trust'], { method: 'POST', body });
+  }
+
+  async audit(filter: AuditFilter, before: string | null, size: number): Promise<AuditPage> {
+    const query = { ...given(filter), size: String(size), ...(before === null ? {} : { before }) };
+    return (await this.request(['audit'], { method: 'GET' }, query)) as AuditPage;
+  }
+
+  async verify(): Promise<{ ok: boolean; text: string }> {
+    const found = await this.request(['audit', 'verify'], { method: 'GET' });
+    return found as { ok: boolean; text: string };
+  }
+
+  exportUrl(filter: AuditFilter, format: 'jsonl' | 'csv'): string {
+    const token = this.settings.appendToken && this.settings.token !== '';
+    const query = {
+      ...given(filter),
+      format,
+      ...(token ? { token: this.settings.token } : {})
+    };
+    return this.url(['audit', 'export'], query);
+  }
+
+  async doctor(): Promise<DoctorReport> {
+    return (await this.request(['doctor'], { method: 'GET' })) as DoctorReport;
+  }
+
+  private url(path: string[], query: Query): string {
     const parts = path.map(part => encodeURIComponent(part));
-    const url = URLExt.join(this.settings.baseUrl, 'ipysandbox', ...parts);
-    const response = await ServerConnection.makeRequest(url, init, this.settings);
+    const asked = Object.keys(query).length > 0 ? URLExt.objectToQueryString(query) : '';
+    return URLExt.join(this.settings.baseUrl, 'ipysandbox', ...parts) + asked;
+  }
+
+  private async request(path: string[], init: RequestInit, query: Query = {}): Promise<unknown> {
+    const response = await ServerConnection.makeRequest(this.url(path, query), init, this.settings);
     const text = await response.text();
     if (!response.ok) {
       throw new Error(
@@ -47,6 +70,11 @@ export class ServerApi implements Api {
     }
     return JSON.parse(text) as unknown;
   }
+}
+
+/** The filters that are set. */
+function given(filter: AuditFilter): Query {
+  return Object.fromEntries<string>(Object.entries(filter).filter(([, value]) => value !== ''));
 }
 
 /** The message of a JSON error; null for anything else, such as a proxy's HTML page. */

@@ -1,16 +1,41 @@
-/** The side panel: joins the model to what is drawn, and asks before state is lost. */
+/** The side panel: joins the models to what is drawn, and asks before state is lost or a policy is approved. */
 import { Dialog, ReactWidget, UseSignal, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { Message } from '@lumino/messaging';
+import { Signal } from '@lumino/signaling';
+import type { ISignal } from '@lumino/signaling';
 import * as React from 'react';
 
+import type { AuditModel } from './auditModel';
+import { Audit } from './components/audit';
+import { Doctor } from './components/doctor';
+import { Policy } from './components/policy';
 import { Sandboxes } from './components/sandboxes';
+import { Tabs } from './components/tabs';
 import { shieldIcon } from './icon';
-import type { Action, Sandbox, SandboxesModel } from './tokens';
+import type { Action, Api, PolicySubject, PolicyView, Sandbox, SandboxesModel } from './tokens';
+import { settingText } from './words';
+
+export type Tab = 'sandboxes' | 'policy' | 'audit';
+
+/** What the panel asks of the page around it. */
+export interface Surroundings {
+  /** The notebook in front, by its path on the server's file list. */
+  notebook: () => string | null;
+  /** Something was saved. */
+  saved: ISignal<unknown, unknown>;
+  open: (path: string, line: number | null) => void;
+}
 
 export class SandboxesPanel extends ReactWidget {
+  private tab: Tab = 'sandboxes';
+  private readonly tabChanged = new Signal<this, void>(this);
+
   constructor(
     private readonly model: SandboxesModel,
+    private readonly audit: AuditModel,
+    private readonly api: Api,
+    private readonly surroundings: Surroundings,
     private readonly trans: TranslationBundle
   ) {
     super();
@@ -22,19 +47,182 @@ export class SandboxesPanel extends ReactWidget {
     this.node.setAttribute('aria-label', trans.__('Sandboxes'));
   }
 
+  select(tab: Tab): void {
+    this.tab = tab;
+    this.tabChanged.emit();
+  }
+
+  /** What this machine can hold, over the page. */
+  async doctor(): Promise<void> {
+    const { api, trans } = this;
+    const load = (): Promise<unknown> => api.doctor();
+    const body = ReactWidget.create(<Doctor load={load as Api['doctor']} trans={trans} />);
+    body.addClass('jp-ipysandbox-DoctorDialog');
+    await showDialog({
+      title: trans.__('What this machine can hold'),
+      body,
+      buttons: [Dialog.okButton({ label: trans.__('Close') })]
+    });
+  }
+
+  /** Do it, after saying what is lost. */
+  async act(sandbox: Sandbox, action: Action): Promise<void> {
+    if (action === 'interrupt' || (await this.confirm(sandbox, action))) {
+      await this.model.act(sandbox, action);
+    }
+  }
+
   protected override render(): React.JSX.Element {
+    const { trans } = this;
     return (
-      <UseSignal signal={this.model.changed}>
+      <UseSignal signal={this.tabChanged}>
         {() => (
-          <Sandboxes
-            model={this.model}
-            trans={this.trans}
-            onAction={(sandbox, action) => void this.act(sandbox, action)}
-          />
+          <>
+            <Tabs
+              label={trans.__('Sandboxes')}
+              tabs={[
+                ['sandboxes', trans.__('Sandboxes')],
+                ['policy', trans.__('Policy')],
+                ['audit', trans.__('Audit')]
+              ]}
+              current={this.tab}
+              onSelect={tab => {
+                this.select(tab);
+              }}
+            />
+            <div
+              id="ipysandbox-view"
+              role="tabpanel"
+              tabIndex={0}
+              aria-labelledby={`ipysandbox-tab-${this.tab}`}
+            >
+              {this.view()}
+            </div>
+          </>
         )}
       </UseSignal>
     );
   }
+
+  private view(): React.JSX.Element {
+    const { audit, model, surroundings, trans } = this;
+    switch (this.tab) {
+      case 'sandboxes':
+        return (
+          <UseSignal signal={model.changed}>
+            {() => (
+              <Sandboxes
+                model={model}
+                trans={trans}
+                onAction={(sandbox, action) => void this.act(sandbox, action)}
+                onOpen={path => {
+                  surroundings.open(path, null);
+                }}
+                onDoctor={() => void this.doctor()}
+              />
+            )}
+          </UseSignal>
+        );
+      case 'policy':
+        return (
+          <UseSignal signal={model.changed} shouldUpdate={this.othersRun}>
+            {() => (
+              <Policy
+                model={model}
+                trans={trans}
+                notebook={surroundings.notebook()}
+                saved={surroundings.saved}
+                load={this.loadPolicy}
+                approve={this.approve}
+                onOpen={surroundings.open}
+              />
+            )}
+          </UseSignal>
+        );
+      case 'audit':
+        return (
+          <UseSignal signal={audit.changed}>
+            {() => (
+              <UseSignal signal={model.changed} shouldUpdate={this.othersRun}>
+                {() => (
+                  <Audit
+                    model={audit}
+                    status={model.status}
+                    trans={trans}
+                    verify={this.verify}
+                    exportUrl={this.exportUrl}
+                  />
+                )}
+              </UseSignal>
+            )}
+          </UseSignal>
+        );
+    }
+  }
+
+  /** Whether what is chosen among has changed: figures alone change nothing there. */
+  private readonly othersRun = (): boolean => {
+    const now = JSON.stringify([
+      this.model.status,
+      this.model.chosen,
+      this.surroundings.notebook(),
+      ...this.model.sandboxes.map(({ supervisor, name, started, state }) => [
+        supervisor,
+        name,
+        started,
+        state === 'dead'
+      ])
+    ]);
+    const changed = now !== this.ran;
+    this.ran = now;
+    return changed;
+  };
+  private ran = '';
+
+  private readonly loadPolicy = (subject: PolicySubject): Promise<PolicyView> =>
+    this.api.policy(subject);
+
+  private readonly verify = (): Promise<{ ok: boolean; text: string }> => this.api.verify();
+
+  private readonly exportUrl: Api['exportUrl'] = (filter, format) =>
+    this.api.exportUrl(filter, format);
+
+  private readonly approve = async (subject: PolicySubject, view: PolicyView): Promise<boolean> => {
+    const { trans } = this;
+    const { file } = view;
+    if (file === null) {
+      return false;
+    }
+    const result = await showDialog({
+      title: trans.__('Approve this project’s policy?'),
+      body: (
+        <div>
+          <p>{trans.__('Code in sandboxes of this project may then have:')}</p>
+          <ul>
+            {file.wishes.map((wish, index) => (
+              <li key={index}>
+                {settingText(wish.key, trans).label} <code>{wish.text}</code>
+              </li>
+            ))}
+          </ul>
+          <p>
+            {trans.__(
+              'It counts for the file as it is now, from the next new sandbox on. A change of the file asks again.'
+            )}
+          </p>
+        </div>
+      ),
+      buttons: [
+        Dialog.cancelButton({ label: trans.__('Cancel') }),
+        Dialog.warnButton({ label: trans.__('Approve') })
+      ],
+      defaultButton: 0
+    });
+    if (result.button.accept) {
+      await this.api.approve(subject, file.digest);
+    }
+    return result.button.accept;
+  };
 
   protected override onAfterShow(message: Message): void {
     super.onAfterShow(message);
@@ -57,23 +245,19 @@ export class SandboxesPanel extends ReactWidget {
     super.onBeforeDetach(message);
   }
 
-  private async act(sandbox: Sandbox, action: Action): Promise<void> {
-    if (action === 'kill' && !(await this.confirmKill(sandbox))) {
-      return;
-    }
-    await this.model.act(sandbox, action);
-  }
-
-  private async confirmKill(sandbox: Sandbox): Promise<boolean> {
+  private async confirm(sandbox: Sandbox, action: 'kill' | 'restart'): Promise<boolean> {
     const { trans } = this;
+    const kill = action === 'kill';
     const result = await showDialog({
-      title: trans.__('Kill sandbox "%1"?', sandbox.name),
+      title: kill
+        ? trans.__('Kill sandbox "%1"?', sandbox.name)
+        : trans.__('Restart sandbox "%1"?', sandbox.name),
       body: trans.__(
         'Lost: the running cell, all variables and imports of this sandbox, its temporary files, and files it changed outside the folders that the policy lets it write. Kept: the notebook and its own kernel, and what is already in those folders (by default results/).'
       ),
       buttons: [
         Dialog.cancelButton({ label: trans.__('Cancel') }),
-        Dialog.warnButton({ label: trans.__('Kill') })
+        Dialog.warnButton({ label: kill ? trans.__('Kill') : trans.__('Restart') })
       ],
       defaultButton: 0
     });

@@ -2,8 +2,7 @@ import { ServerConnection } from '@jupyterlab/services';
 import { expect, it } from 'vitest';
 
 import { ServerApi } from '../src/api';
-import type { Sandbox } from '../src/tokens';
-import { sandbox } from './samples';
+import { EVERYTHING } from '../src/auditModel';
 
 /** A server that answers every request with this, and the requests it got. */
 function server(status: number, body: string): { api: ServerApi; requests: Request[] } {
@@ -11,6 +10,7 @@ function server(status: number, body: string): { api: ServerApi; requests: Reque
   const settings = ServerConnection.makeSettings({
     baseUrl: 'http://jupyter.invalid/user/ann/',
     token: 'secret-token',
+    appendToken: false,
     fetch: (input: RequestInfo | URL) => {
       requests.push(input as Request);
       return Promise.resolve(new Response(body, { status }));
@@ -18,25 +18,6 @@ function server(status: number, body: string): { api: ServerApi; requests: Reque
   });
   return { api: new ServerApi(settings), requests };
 }
-
-it('joins what several supervisors run, and what could not be asked', async () => {
-  const plain: Partial<Sandbox> = sandbox();
-  delete plain.supervisor;
-  const { api } = server(
-    200,
-    JSON.stringify({
-      supervisors: [
-        { id: 'a', error: null, sandboxes: [plain] },
-        { id: 'b', error: 'b did not answer', sandboxes: [] }
-      ]
-    })
-  );
-  const { sandboxes, problems } = await api.snapshot();
-  expect(sandboxes.map(box => [box.supervisor, box.name, box.state])).toEqual([
-    ['a', 'main', 'busy']
-  ]);
-  expect(problems).toEqual(['b did not answer']);
-});
 
 it('keeps below the base URL, whatever a sandbox is called', async () => {
   const { api, requests } = server(200, '{}');
@@ -55,5 +36,18 @@ it('says what the server said', async () => {
 
 it('says which request failed when a proxy answers instead', async () => {
   const { api } = server(502, '<html>Bad gateway</html>');
-  await expect(api.snapshot()).rejects.toThrow('The server answered 502 to state.');
+  await expect(api.verify()).rejects.toThrow('The server answered 502 to audit/verify.');
+});
+
+it('asks with the filters that are set, and no word that is written becomes another', async () => {
+  const { api, requests } = server(200, '{"records": [], "older": null}');
+  await api.audit({ ...EVERYTHING, text: 'a&size=9 #' }, '5-7', 100);
+  const query = new URL(requests[0]?.url ?? '').searchParams;
+  expect([query.get('text'), query.get('size'), query.get('before')]).toEqual([
+    'a&size=9 #',
+    '100',
+    '5-7'
+  ]);
+  expect(query.has('action')).toBe(false);
+  expect(api.exportUrl(EVERYTHING, 'csv')).not.toContain('secret-token');
 });

@@ -1,25 +1,33 @@
 import { expect, it } from 'vitest';
 
-import { bytes, count, duration } from '../src/format';
+import { bytes, count, duration, moment } from '../src/format';
 
 it.each([
   [0, '0 B'],
   [1023, '1023 B'],
   [1536, '1.5 KiB'],
-  [4 * 2 ** 30, '4.0 GiB'],
+  [4 * 2 ** 30, '4 GiB'],
   [9e15, '8185 TiB']
 ])('writes %d bytes as %s', (value, text) => {
-  expect(bytes(value)).toBe(text);
+  expect(bytes(value)).toBe(text.replace(/ /g, '\u202f'));
 });
 
 it.each([
   [0.04, '0.0 s'],
   [9.94, '9.9 s'],
-  [59.7, '1 min 0 s'],
+  [59.7, '1 min'],
+  [300, '5 min'],
   [75, '1 min 15 s'],
   [7380, '2 h 3 min']
 ])('writes %d seconds as %s', (value, text) => {
-  expect(duration(value)).toBe(text);
+  expect(duration(value)).toBe(text.replace(/ /g, '\u202f'));
+});
+
+it('writes the day of a record that is not of today', () => {
+  const at = '2031-05-01T12:00:00.000000+00:00';
+  expect(moment(at, new Date(at))).not.toContain(',');
+  expect(moment(at, new Date('2031-06-01'))).toContain(',');
+  expect(moment('no time')).toBe('no time');
 });
 
 it('writes a count whole', () => {

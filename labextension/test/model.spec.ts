@@ -1,82 +1,72 @@
-import { afterEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it } from 'vitest';
 
-import { PollingModel } from '../src/model';
-import { ScriptedApi, sandbox } from './samples';
+import { FeedModel } from '../src/model';
+import { ScriptedApi, ScriptedFeed, sandbox } from './samples';
 
-const models: PollingModel[] = [];
+let api: ScriptedApi;
+let feed: ScriptedFeed;
+let model: FeedModel;
+let now: number;
 
-function makeModel(): { api: ScriptedApi; model: PollingModel } {
-  const api = new ScriptedApi();
-  const model = new PollingModel(api);
-  models.push(model);
-  return { api, model };
-}
+beforeEach(() => {
+  now = 0;
+  api = new ScriptedApi();
+  feed = new ScriptedFeed();
+  model = new FeedModel(api, feed, () => now);
+});
 
 afterEach(() => {
-  vi.useRealTimers();
-  for (const model of models.splice(0)) {
-    model.dispose();
-  }
+  model.dispose();
 });
 
-it('asks the server nothing until somebody looks', async () => {
-  const { api, model } = makeModel();
-  await Promise.resolve();
-  expect(api.asked).toBe(0);
-  expect(model.loaded).toBe(false);
-});
-
-it('asks at once and again while watched, and no more once not', async () => {
-  vi.useFakeTimers();
-  const { api, model } = makeModel();
-  model.watch(true);
-  await vi.advanceTimersByTimeAsync(3500);
-  expect(api.asked).toBeGreaterThanOrEqual(3);
+it('asks for figures more often while somebody looks', () => {
   model.watch(false);
-  const asked = api.asked;
-  await vi.advanceTimersByTimeAsync(60_000);
-  expect(api.asked).toBe(asked);
-});
-
-it('asks a server that fails less and less often', async () => {
-  vi.useFakeTimers();
-  const { api, model } = makeModel();
-  api.answer = () => Promise.reject(new Error('down'));
   model.watch(true);
-  await vi.advanceTimersByTimeAsync(60_000);
-  expect(api.asked).toBeGreaterThan(2);
-  expect(api.asked).toBeLessThan(30);
+  expect(feed.paces[1]).toBeLessThan(feed.paces[0] ?? 0);
 });
 
-it('tells its listeners when the sandboxes are there', async () => {
-  const { api, model } = makeModel();
-  api.answer = () => Promise.resolve({ sandboxes: [sandbox()], problems: ['one is silent'] });
-  let signals = 0;
-  model.changed.connect(() => (signals += 1));
-  await model.refresh();
-  expect(signals).toBeGreaterThan(0);
-  expect(model.loaded).toBe(true);
-  expect(model.sandboxes.map(box => box.name)).toEqual(['main']);
-  expect(model.problems).toEqual(['one is silent']);
-  expect(model.error).toBeNull();
-});
-
-it('shows no old figures when the server fails, and recovers', async () => {
-  const { api, model } = makeModel();
-  api.answer = () => Promise.resolve({ sandboxes: [sandbox()], problems: [] });
-  await model.refresh();
-  api.answer = () => Promise.reject(new Error('the server is gone'));
-  await model.refresh().catch(() => undefined);
+it('shows no old figures when the connection is lost, and recovers', () => {
+  feed.say(sandbox());
+  expect(model.sandboxes).toHaveLength(1);
+  feed.become('lost');
   expect(model.sandboxes).toEqual([]);
-  expect(model.error).toBe('the server is gone');
-  api.answer = () => Promise.resolve({ sandboxes: [sandbox()], problems: [] });
-  await model.refresh();
-  expect(model.error).toBeNull();
+  expect(model.status).toBe('lost');
+  feed.say(sandbox());
   expect(model.sandboxes).toHaveLength(1);
 });
 
+it('keeps two minutes of meters, and forgets those of a sandbox that was replaced', () => {
+  for (let second = 0; second <= 300; second += 1) {
+    feed.now = second;
+    feed.say(sandbox({ usage: { cpu_total: second * 1.5, memory: second } }));
+  }
+  const history = model.history(sandbox());
+  expect(history).toHaveLength(120);
+  expect(history[history.length - 1]).toMatchObject({ load: 1.5, memory: 300 });
+  feed.say(sandbox({ usage: { cpu_total: 9999 } })); // of the same moment, so of no duration
+  expect(model.history(sandbox())).toHaveLength(120);
+  feed.say(sandbox({ started: 2000, usage: { cpu_total: 0 } }));
+  expect(model.history(sandbox())).toHaveLength(1);
+});
+
+it('says of a sandbox that it has ended, and takes its card away soon or when asked to', () => {
+  const dead = sandbox({ state: 'dead', cell: null });
+  feed.say(dead, sandbox({ name: 'other' }));
+  expect(model.sandboxes.map(box => box.name)).toEqual(['other']);
+  feed.say(sandbox());
+  feed.say(dead);
+  expect(model.sandboxes).toHaveLength(1);
+  now += 60_000;
+  feed.say(dead);
+  expect(model.sandboxes).toEqual([]);
+  feed.say(sandbox({ started: 3000 }));
+  feed.say(sandbox({ started: 3000, state: 'dead' }));
+  expect(model.sandboxes).toHaveLength(1);
+  model.dismiss(dead);
+  expect(model.sandboxes).toEqual([]);
+});
+
 it('sends a second press of the same button only after the first is answered', async () => {
-  const { api, model } = makeModel();
   let release: () => void = () => undefined;
   api.onAct = () => new Promise(resolve => (release = resolve));
   const box = sandbox();
@@ -90,11 +80,11 @@ it('sends a second press of the same button only after the first is answered', a
   expect(model.pending(box)).toBe(false);
 });
 
-it('keeps saying why a button failed while the state itself still arrives', async () => {
-  const { api, model } = makeModel();
+it('keeps saying why a button failed until that is read', async () => {
   api.onAct = () => Promise.reject(new Error('no sandbox named main'));
   await model.act(sandbox(), 'interrupt');
+  feed.say(sandbox());
   expect(model.error).toBe('no sandbox named main');
-  await model.refresh();
+  model.dismiss();
   expect(model.error).toBeNull();
 });

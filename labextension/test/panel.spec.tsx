@@ -1,28 +1,37 @@
 import { nullTranslator } from '@jupyterlab/translation';
+import { Signal } from '@lumino/signaling';
+import { Widget } from '@lumino/widgets';
 import * as React from 'react';
 import { act } from 'react';
-import { Widget } from '@lumino/widgets';
 import { createRoot } from 'react-dom/client';
 import type { Root } from 'react-dom/client';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
+import { AuditModel } from '../src/auditModel';
 import { Sandboxes } from '../src/components/sandboxes';
-import { PollingModel } from '../src/model';
+import { FeedModel } from '../src/model';
 import { SandboxesPanel } from '../src/panel';
+import { worst } from '../src/statusItem';
 import type { Snapshot } from '../src/tokens';
-import { ScriptedApi, sandbox } from './samples';
+import { ScriptedApi, ScriptedFeed, policy, record, sandbox } from './samples';
 
 const trans = nullTranslator.load('ipysandbox');
+const HOSTILE = '<img src=x onerror=alert(1)><script>1</script>';
 let host: HTMLElement;
 let root: Root;
 let api: ScriptedApi;
-let model: PollingModel;
+let feed: ScriptedFeed;
+let model: FeedModel;
+const opened: [string, number | null][] = [];
 
 beforeEach(() => {
   host = document.body.appendChild(document.createElement('div'));
   root = createRoot(host);
   api = new ScriptedApi();
-  model = new PollingModel(api);
+  feed = new ScriptedFeed();
+  model = new FeedModel(api, feed);
+  opened.length = 0;
+  Element.prototype.scrollIntoView = () => undefined;
 });
 
 afterEach(() => {
@@ -31,17 +40,39 @@ afterEach(() => {
   });
   model.dispose();
   document.body.replaceChildren();
+  vi.unstubAllGlobals();
 });
 
-async function draw(snapshot?: Snapshot, onAction = vi.fn()): Promise<typeof onAction> {
+function draw(snapshot?: Partial<Snapshot>, onAction = vi.fn()): typeof onAction {
   if (snapshot) {
-    api.answer = () => Promise.resolve(snapshot);
-    await model.refresh();
+    feed.become('live');
+    feed.state.emit({ now: 0, sandboxes: [], problems: [], ...snapshot });
   }
   act(() => {
-    root.render(<Sandboxes model={model} trans={trans} onAction={onAction} />);
+    root.render(
+      <Sandboxes
+        model={model}
+        trans={trans}
+        onAction={onAction}
+        onOpen={path => opened.push([path, null])}
+        onDoctor={() => undefined}
+      />
+    );
   });
   return onAction;
+}
+
+/** The whole panel. Lumino renders it, so nothing of it can be wrapped in act(). */
+function panel(): SandboxesPanel {
+  vi.stubGlobal('IS_REACT_ACT_ENVIRONMENT', false);
+  const surroundings = {
+    notebook: () => 's/a.ipynb',
+    saved: new Signal<object, void>({}),
+    open: (path: string, line: number | null) => opened.push([path, line])
+  };
+  const made = new SandboxesPanel(model, new AuditModel(api, feed), api, surroundings, trans);
+  Widget.attach(made, document.body);
+  return made;
 }
 
 function button(name: string): HTMLButtonElement {
@@ -54,102 +85,85 @@ function button(name: string): HTMLButtonElement {
   return found;
 }
 
-it('says that it is looking before the first answer', async () => {
-  await draw();
+const plain = (text: string): string => text.replace(/\u202f/g, ' ');
+
+it('says that it is looking before the first answer', () => {
+  draw();
   expect(host.textContent).toContain('Looking for sandboxes');
 });
 
-it('tells how to start one when there is none', async () => {
-  await draw({ sandboxes: [], problems: [] });
+it('tells how to start one when there is none', () => {
+  draw({});
   expect(host.textContent).toContain('No sandbox is running');
-  expect(host.querySelector('code')?.textContent).toBe('%%sandbox');
+  expect(host.textContent).toContain('%%sandbox');
 });
 
-it('does not claim that none is running when the server cannot be asked', async () => {
-  api.answer = () => Promise.reject(new Error('connection refused'));
-  await model.refresh().catch(() => undefined);
-  await draw();
-  expect(host.querySelector('[role=alert]')?.textContent).toContain('connection refused');
+it('does not claim that none is running when nobody can be asked', () => {
+  feed.become('lost');
+  draw();
+  expect(host.querySelector('[role=alert]')?.textContent).toContain('connection');
   expect(host.textContent).not.toContain('No sandbox is running');
-});
-
-it('does not claim that none is running when a supervisor is silent', async () => {
-  await draw({ sandboxes: [], problems: ['Supervisor 12 did not answer.'] });
+  draw({ problems: ['Supervisor 12 did not answer.'] });
   expect(host.textContent).toContain('Supervisor 12 did not answer.');
   expect(host.textContent).not.toContain('No sandbox is running');
 });
 
-it('shows where, what, for how long and how near to each limit', async () => {
-  await draw({ sandboxes: [sandbox()], problems: [] });
-  const text = host.textContent;
-  for (const part of [
-    'main',
-    'running',
-    'analysis.ipynb · linux',
-    'Cell 7 for 1 min 15 s of 10 min 0 s'
-  ]) {
+it('shows where, what, for how long and how near to each limit', () => {
+  draw({ sandboxes: [sandbox()] });
+  const text = plain(host.textContent);
+  for (const part of ['main', 'running', 'analysis.ipynb', 'Cell 7 for 1 min 15 s of 10 min']) {
     expect(text).toContain(part);
   }
+  expect(text).toContain('CPU time 4 min 30 s of 5 min');
+  expect(text).toContain('Most: 1.5 GiB, 3 processes');
   const meters = [...host.querySelectorAll('[role=meter]')].map(one => [
     one.getAttribute('aria-label'),
-    one.getAttribute('aria-valuetext'),
-    one.getAttribute('data-level')
+    plain(one.getAttribute('aria-valuetext') ?? '')
   ]);
   expect(meters).toEqual([
-    ['CPU', '4 min 30 s / 5 min 0 s', 'near'],
-    ['Memory', '1.0 GiB / 4.0 GiB', 'normal'],
-    ['Processes', '3 / 256', 'normal'],
-    ['Disk', '0 B / 1.0 GiB', 'normal'],
-    ['Output', '2.0 KiB / 32.0 MiB', 'normal']
+    ['CPU', '0 / 2'],
+    ['Memory', '1 GiB / 4 GiB'],
+    ['Processes', '3 / 256'],
+    ['Disk', '0 B / 1 GiB'],
+    ['Output', '2 KiB / 32 MiB']
   ]);
   expect(text).toContain('2 guarantees held');
   expect(text).toContain('network namespace, landlock, seccomp');
+  button('analysis.ipynb').click();
+  expect(opened).toEqual([['study/analysis.ipynb', null]]);
 });
 
-it('says which guarantees are weaker on this machine, and how', async () => {
-  const weaker = { network: 'no loopback', unheard: 'of' };
-  await draw({ sandboxes: [sandbox({ weaker })], problems: [] });
+it('warns of a meter that is near its limit, and draws none for what was not measured', () => {
+  draw({ sandboxes: [sandbox({ usage: { memory: 3.9 * 2 ** 30 } })] });
+  expect(host.querySelectorAll('[role=meter]')).toHaveLength(1);
+  expect(host.querySelector('[data-level]')?.getAttribute('data-level')).toBe('near');
+  expect(worst([sandbox()], trans)).toEqual({ label: 'CPU time', share: 0.9 });
+});
+
+it('says which guarantees are weaker on this machine, and how', () => {
+  draw({ sandboxes: [sandbox({ weaker: { network: 'no loopback', unheard: 'of' } })] });
   expect(host.querySelector('summary')?.textContent).toBe(
     '2 guarantees held, 1 of them in a weaker form'
   );
-  const network = host.querySelector('dd');
-  expect(network?.textContent).toContain('Weaker here: no loopback');
+  expect(host.querySelector('.jp-ipysandbox-weaker')?.textContent).toBe('Weaker here: no loopback');
   expect(host.textContent).not.toContain('unheard');
 });
 
-it('draws no meter for what was not measured', async () => {
-  await draw({ sandboxes: [sandbox({ usage: { memory: 10 } })], problems: [] });
-  expect(host.querySelectorAll('[role=meter]')).toHaveLength(1);
+it('says that a cell waits for an answer, and which limit ended a sandbox', () => {
+  draw({ sandboxes: [sandbox({ cell: { number: 1, elapsed: 2, asks: true } })] });
+  expect(host.textContent).toContain('waits for your answer');
+  const last = { number: 1, status: 'limit', limit: 'limit on memory: it held 5 GiB', usage: {} };
+  draw({ sandboxes: [sandbox({ state: 'dead', cell: null, last })] });
+  expect(host.textContent).toContain('limit on memory: it held 5 GiB');
+  expect(host.querySelectorAll('[role=meter]')).toHaveLength(0);
+  expect(() => button('Kill…')).toThrow('no button');
 });
 
-it('draws what a sandbox says as text, never as markup', async () => {
-  const hostile = '<img src=x onerror=alert(1)><script>1</script>';
-  await draw({
-    sandboxes: [
-      sandbox({
-        name: hostile,
-        notebook: hostile,
-        backend: hostile,
-        guarantees: { [hostile]: [hostile] },
-        weaker: { [hostile]: hostile }
-      })
-    ],
-    problems: [hostile]
-  });
-  expect(host.querySelector('img, script')).toBeNull();
-  expect(host.querySelector('h3')?.textContent).toBe(hostile);
-});
-
-it('offers an interrupt only while a cell runs, and a kill until the end', async () => {
-  await draw({ sandboxes: [sandbox({ state: 'idle', cell: null })], problems: [] });
+it('offers an interrupt only while a cell runs, and at once', () => {
+  const onAction = draw({ sandboxes: [sandbox({ state: 'idle', cell: null })] });
   expect(button('Interrupt').disabled).toBe(true);
   expect(button('Kill…').disabled).toBe(false);
-  await draw({ sandboxes: [sandbox({ state: 'dead', cell: null })], problems: [] });
-  expect(button('Kill…').disabled).toBe(true);
-});
-
-it('interrupts at once', async () => {
-  const onAction = await draw({ sandboxes: [sandbox()], problems: [] });
+  draw({ sandboxes: [sandbox()] }, onAction);
   act(() => {
     button('Interrupt').click();
   });
@@ -157,14 +171,9 @@ it('interrupts at once', async () => {
 });
 
 it('says what is lost before it kills, and kills only when that is accepted', async () => {
-  // Lumino renders the panel, so nothing here can be wrapped in act().
-  vi.stubGlobal('IS_REACT_ACT_ENVIRONMENT', false);
-  api.answer = () => Promise.resolve({ sandboxes: [sandbox()], problems: [] });
-  await model.refresh();
-  const panel = new SandboxesPanel(model, trans);
-  Widget.attach(panel, document.body);
+  feed.say(sandbox());
+  const made = panel();
   await vi.waitFor(() => button('Kill…'));
-
   button('Kill…').click();
   const dialog = await vi.waitFor(() => {
     const found = document.querySelector('.jp-Dialog');
@@ -177,15 +186,91 @@ it('says what is lost before it kills, and kills only when that is accepted', as
     expect(document.querySelector('.jp-Dialog')).toBeNull();
   });
   expect(api.acts).toEqual([]);
-
   button('Kill…').click();
-  await vi.waitFor(
-    () => document.querySelector('.jp-Dialog') ?? Promise.reject(new Error('no dialog'))
-  );
+  await vi.waitFor(() => button('Kill'));
   button('Kill').click();
   await vi.waitFor(() => {
     expect(api.acts).toEqual([['sup1', 'main', 'kill']]);
   });
-  panel.dispose();
-  vi.unstubAllGlobals();
+  made.dispose();
+});
+
+it('shows sources by line, names of secrets, and approves what was shown and nothing else', async () => {
+  const made = panel();
+  made.select('policy');
+  await vi.waitFor(() => button('project:3'));
+  const text = document.body.textContent;
+  for (const part of ['Memory 4GiB → 64GiB', 'STUDY_API_KEY', '/s/results', 'No host can be']) {
+    expect(text).toContain(part);
+  }
+  button('project:3').click();
+  expect(opened).toEqual([['s/ipysandbox.toml', 3]]);
+  button('Approve…').click();
+  await vi.waitFor(() => button('Approve'));
+  expect(document.querySelector('.jp-Dialog')?.textContent).toContain('4GiB → 64GiB');
+  button('Approve').click();
+  await vi.waitFor(() => {
+    expect(api.approved).toEqual([[{ path: 's/a.ipynb' }, 'd1']]);
+  });
+  made.dispose();
+});
+
+it('shows an edit that makes no sense in its place', async () => {
+  const place = { file: '/s/ipysandbox.toml', line: 2, opens: 's/ipysandbox.toml' };
+  const problem = { message: 'unknown key "memroy"', hint: 'did you mean "memory"?', place };
+  api.view = policy({ problem, settings: [], file: null });
+  const made = panel();
+  made.select('policy');
+  await vi.waitFor(() => button('Open ipysandbox.toml:2'));
+  expect(document.querySelector('[role=alert]')?.textContent).toContain('did you mean "memory"?');
+  made.dispose();
+});
+
+it('shows records as they come, with their details', async () => {
+  api.onAudit = () => Promise.resolve({ records: [record(1)], older: null });
+  feed.become('live');
+  const made = panel();
+  made.select('audit');
+  await vi.waitFor(() => {
+    expect(document.querySelectorAll('.jp-ipysandbox-records li')).toHaveLength(1);
+  });
+  const details = { limit: 'memory', value: 2 ** 30 };
+  feed.records.emit([record(2, { action: 'limit.hit', severity: 'warning', details })]);
+  await vi.waitFor(() => {
+    expect(document.querySelector('.jp-ipysandbox-records li')?.textContent).toContain(
+      'Limit reached'
+    );
+  });
+  made.dispose();
+});
+
+it('draws what a sandbox says as text, never as markup', async () => {
+  const last = { number: 1, status: HOSTILE, limit: HOSTILE, usage: {} };
+  const box = sandbox({
+    name: HOSTILE,
+    notebook: `/${HOSTILE}`,
+    backend: HOSTILE,
+    guarantees: { [HOSTILE]: [HOSTILE] },
+    weaker: { [HOSTILE]: HOSTILE },
+    cell: null,
+    last
+  });
+  draw({ sandboxes: [box], problems: [HOSTILE] });
+  expect(host.querySelector('img, script')).toBeNull();
+  expect(host.querySelector('h3')?.textContent).toBe(HOSTILE);
+
+  const hostile = record(1, { action: HOSTILE, sandbox: HOSTILE, notebook: HOSTILE });
+  hostile.details = { [HOSTILE]: HOSTILE, deep: { [HOSTILE]: [HOSTILE] } };
+  api.onAudit = () => Promise.resolve({ records: [hostile], older: null });
+  const made = panel();
+  made.select('audit');
+  await vi.waitFor(() => {
+    expect(document.querySelector('.jp-ipysandbox-records summary')).not.toBeNull();
+  });
+  document.querySelectorAll('details').forEach(one => (one.open = true));
+  made.select('policy');
+  api.view = policy({ notices: [HOSTILE], read: [HOSTILE], project: HOSTILE });
+  await vi.waitFor(() => button('project:3'));
+  expect(document.querySelector('img, script')).toBeNull();
+  made.dispose();
 });

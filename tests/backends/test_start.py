@@ -78,7 +78,8 @@ def test_a_sandbox_with_a_process_of_its_own_to_be_forked_from_holds_the_same(ma
 
 def test_what_can_not_be_preloaded_is_told_and_costs_nothing_else(make_box: MakeBox, project: Path) -> None:
     pytest.importorskip("polars", reason="polars, which starts threads when it is imported, is not installed")
-    (project / "ours.py").write_text("open('/tmp/ran-in-the-zygote', 'w')\n")
+    trap = "import os\nopen(os.environ.get('TMPDIR', '/tmp') + '/ran-in-the-zygote', 'w')\n"
+    (project / "ours.py").write_text(trap)
     # ours: the project's own. polars: threads. colorsys stands for what is loaded well.
     box = make_box(overrides={"start.preload": ["ours", "polars", "colorsys"], "start.pool": 0})
     start = _until(lambda: (found := box.status()["start"])["not_loaded"].keys() == {"ours", "polars"} and found)

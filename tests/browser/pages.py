@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -96,32 +96,43 @@ def converted(outputs: list[dict[str, Any]]) -> str:
 
 
 @contextlib.contextmanager
-def jupyterlab(folder: Path, state: Path, output: str = 'html = "isolate"') -> Iterator[str]:
+def jupyterlab(
+    folder: Path,
+    state: Path,
+    output: str = 'html = "isolate"',
+    *,
+    port: int | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Iterator[str]:
     """The address of a JupyterLab, and Notebook 7 beside it, on ``folder`` whose user has asked for this [output]."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = port or free_port()
     names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_STATE_HOME")
     names += ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
     places = {name: str(state / name.lower()) for name in names}
     for place in places.values():
-        Path(place).mkdir(parents=True)
+        Path(place).mkdir(parents=True, exist_ok=True)
     Path(places["JUPYTER_CONFIG_DIR"], "ipysandbox.toml").write_text(f"[output]\n{output}\n")
     news = Path(places["JUPYTERLAB_SETTINGS_DIR"], "@jupyterlab/apputils-extension/notification.jupyterlab-settings")
-    news.parent.mkdir(parents=True)
+    news.parent.mkdir(parents=True, exist_ok=True)
     news.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
     command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
     command += [f"--port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
     command += [f"--ServerApp.root_dir={folder}", "--LabApp.expose_app_in_browser=True"]
     command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
     with open(state / "log", "w") as log:
-        process = subprocess.Popen(command, env={**os.environ, **places}, stdout=log, stderr=log, cwd=folder)
+        process = subprocess.Popen(command, env={**environ, **places}, stdout=log, stderr=log, cwd=folder)
         try:
             _until_answered(f"http://127.0.0.1:{port}/api/status?token={TOKEN}", process, state / "log")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
             process.wait(20)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _until_answered(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

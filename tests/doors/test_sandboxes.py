@@ -146,7 +146,7 @@ def test_doctor_prints_the_guarantees(notebook: Notebook) -> None:
     assert "files.write" in notebook.run("%sandbox doctor").ok().stdout
 
 
-@pytest.mark.parametrize("action", ["commit", "discard", "dashboard"])
+@pytest.mark.parametrize("action", ["commit", "discard"])
 def test_what_this_version_lacks_says_so(notebook: Notebook, action: str) -> None:
     assert "not available in this version" in notebook.run(f"%sandbox {action}").error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import itertools
 import os
 import subprocess
@@ -32,6 +33,10 @@ def double(x: int) -> int:
 
 def sleep() -> None:
     time.sleep(1000)
+
+
+def namespaces(pool: SandboxExecutor) -> bool:
+    return "mount namespace" in pool.guarantees["files.read"]
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -76,7 +81,7 @@ def test_each_call_has_a_sandbox_of_its_own(pool: SandboxExecutor, project: Path
 
         import numpy
 
-        found = os.listdir("/tmp") + os.listdir(os.environ["TMPDIR"])
+        found = os.listdir(os.environ["TMPDIR"])
         with open(os.environ["TMPDIR"] + "/mine", "w") as file:
             file.write("x")
         with open("data/x.csv") as file:
@@ -158,6 +163,19 @@ def test_the_command_line_shows_an_executor_and_ends_its_tasks(make_pool: MakePo
     for future in (running, waiting, pool.submit(double, 2)):
         with pytest.raises(SandboxDied, match="ipysandbox kill"):
             future.result()
+
+
+def test_an_executor_that_nobody_holds_ends(project: Path) -> None:
+    pool = SandboxExecutor(1, project=project)
+    assert pool.submit(double, 1).result() == 2
+
+    def shown() -> str:
+        return subprocess.run([sys.executable, "-m", "ipysandbox", "ps"], capture_output=True, text=True).stdout
+
+    assert str(project) in shown()
+    del pool
+    gc.collect()
+    wait_until(lambda: str(project) not in shown())
 
 
 def test_a_failed_task_leaves_others_alone_and_an_exception_ends_a_map(make_pool: MakePool) -> None:
@@ -242,6 +260,8 @@ def test_what_a_task_leaves_in_results_is_disarmed_before_its_result_is_told(
 
     pool.submit(lay_trap).result()
     assert sorted(path.name for path in (project / "results").iterdir()) == ["git.untrusted", "good.txt"]
+    if not namespaces(pool):
+        return  # there a writable folder must hold no such name, and the next task would not start
     (project / "results/.git").mkdir()  # the user's own, while no task runs
     assert pool.submit(os.listdir, "results").result()
     wait_until(lambda: "Disarmed" in capsys.readouterr().err)
@@ -254,14 +274,16 @@ def test_it_is_recorded_what_ran_and_how_it_went(pool: SandboxExecutor) -> None:
     with pytest.raises(ZeroDivisionError):
         pool.submit(lambda: 1 / 0).result()
     with pytest.raises(OSError, match="Errno 1"):
-        pool.submit(os.unshare if hasattr(os, "unshare") else _unshare, 0x10000000).result()
+        pool.submit(_unshare, 0x10000000).result()
+    with_namespaces = namespaces(pool)
     pool.shutdown()
     records = [r for r in iter_records() if (r["sandbox"] or "").startswith("tasks-")]
     name = records[-1]["sandbox"]
     mine = [record for record in records if record["sandbox"] == name]
     assert [r["details"]["status"] for r in mine if r["action"] == "task.result"] == ["ok", "error", "error"]
     assert len([r for r in mine if r["action"] == "task.started"]) == 3
-    assert any(r["action"] == "syscall.refused" and r["details"]["name"] == "unshare" for r in mine)
+    if with_namespaces:  # else a container's engine may refuse it first
+        assert any(r["action"] == "syscall.refused" and r["details"]["name"] == "unshare" for r in mine)
     assert mine[-1]["action"] == "sandbox.stop"
     assert mine[-1]["details"]["tasks"] == {"ok": 1, "error": 2}
 

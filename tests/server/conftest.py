@@ -18,6 +18,8 @@ import pytest
 # Its fixtures start servers by themselves (autouse): they belong in this folder only, so this is no `pytest_plugins`.
 from pytest_jupyter.jupyter_server import *  # noqa: F403
 
+from ipysandbox.audit import AuditLog
+
 
 @pytest.fixture
 def jp_server_config() -> dict[str, Any]:
@@ -41,6 +43,23 @@ def runtime_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AuditLog]:
+    """This user's audit trail."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with AuditLog() as trail:
+        yield trail
+
+
+@pytest.fixture
+def study(jp_root_dir: Path) -> Path:
+    """A stranger's project with a notebook's folder, whose policy asks for more than the user allows."""
+    folder = jp_root_dir / "study"
+    folder.mkdir()
+    (folder / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\ncpu = "10s"\n')
+    return folder
+
+
 class ScriptedSupervisor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """Answers on a real control socket with what the test says; keeps what it was asked."""
 
@@ -50,6 +69,7 @@ class ScriptedSupervisor(socketserver.ThreadingMixIn, socketserver.UnixStreamSer
         folder.mkdir(mode=0o700)
         self.folder, self.state = folder, state
         self.requests: list[tuple[str, str]] = []
+        self.policy: Any = {}
         self.answer: tuple[int, Any] = (200, {"status": "ok"})
         self.silent = threading.Event()
         self.closing = threading.Event()
@@ -70,7 +90,7 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.requests.append(("GET", self.path))
-        self._send(200, self.server.state)
+        self._send(200, self.server.policy if self.path.endswith("/policy") else self.server.state)
 
     def do_POST(self) -> None:
         self.server.requests.append(("POST", self.path))

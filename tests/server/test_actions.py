@@ -64,7 +64,7 @@ from ipysandbox import Sandbox
 
 CODE = "print('spinning', flush=True)\\nwhile True: pass"
 with Sandbox(name="main", project=sys.argv[1]) as box:
-    result = box.run(CODE, on_output=lambda *_: print("spinning", flush=True))
+    result = box.run(CODE, timeout="90s", on_output=lambda *_: print("spinning", flush=True))
     print(result.status, flush=True)
 """
 
@@ -84,6 +84,7 @@ async def test_a_spinning_cell_is_stopped_while_its_notebook_is_blocked(
             assert (box["name"], box["state"]) == ("main", "busy")
             assert found["host_pid"] == notebook.pid
             assert 0 < box["usage"]["memory"] < box["limits"]["memory"]
+            assert box["limits"]["wall"] == 90, "the cell's own limit is the one that holds"
             assert "network" in box["guarantees"]
             await press(jp_fetch, found["id"], box["name"], action)
             assert notebook.stdout.read().split()[-1] == status

@@ -8,12 +8,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-BOX = {
+BOX: dict[str, Any] = {
     "name": "main",
     "state": "busy",
     "backend": "linux",
     "notebook": "analysis.ipynb",
-    "cell": {"number": 3, "elapsed": 1.5},
+    "opens": None,
+    "project": "/home/me/study",
+    "started": 1900000000.5,
+    "cell": {"number": 3, "elapsed": 1.5, "asks": False},
+    "last": {"number": 2, "status": "limit", "limit": "limit on time", "usage": {"wall": 5.0, "cpu": 4.0}},
     "usage": {"cpu": 1.2, "memory": 1000, "memory_peak": 2000, "processes": 2, "disk": 0, "files": 1, "output": 5},
     "limits": {"cpu": 300.0, "wall": 600.0, "memory": 4 << 30, "disk": 1 << 30, "processes": 256, "output": 32 << 20},
     "guarantees": {"network": ["network namespace", "landlock"]},
@@ -35,7 +39,8 @@ async def test_no_supervisor_is_an_empty_list(jp_fetch, runtime_root):
 
 
 async def test_sandboxes_of_all_notebooks_are_there(jp_fetch, runtime_root, supervisor):
-    supervisor("aaaaaaaaaaaa", sandboxes=[BOX])
+    said = {**BOX, "last": {**BOX["last"], "limit": {"name": "wall", "text": "limit on time"}}}
+    supervisor("aaaaaaaaaaaa", sandboxes=[said])
     supervisor("bbbbbbbbbbbb", sandboxes=[{**BOX, "name": "other", "state": "idle", "cell": None}])
     first, second = await state(jp_fetch, runtime_root)
     assert first == {"id": "aaaaaaaaaaaa", "pid": 7, "host_pid": 6, "error": None, "sandboxes": [BOX]}

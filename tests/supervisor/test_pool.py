@@ -24,6 +24,12 @@ MakeBox = Callable[..., Sandbox]
 _SECONDS = 60.0
 
 
+@pytest.fixture
+def make_box(make_box: MakeBox) -> MakeBox:
+    """With one that waits, which the other tests' settings turn off."""
+    return lambda **options: make_box(**options | {"overrides": {"start.pool": 1, **options.get("overrides", {})}})
+
+
 def _until(condition: Callable[[], Any]) -> Any:
     """select is the clock: what is waited for tells nobody."""
     latest = time.monotonic() + _SECONDS
@@ -162,11 +168,18 @@ _HOST = """
 import sys
 from ipysandbox import Sandbox
 from ipysandbox.supervisor.spawn import Supervisor
-box = Sandbox(project=sys.argv[1])
+box = Sandbox(project=sys.argv[1], overrides={"start.pool": 1})
 box.run("1")
 print(Supervisor.current().pid, flush=True)
 sys.stdin.read()
 """
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.parametrize("victim", ["supervisor", "nobody"])
@@ -191,5 +204,5 @@ def test_nothing_is_left_when_it_ends_while_one_is_made(project: Path, short_fol
         host.stdin.close()
     host.wait()
     host.stdout.close()
-    _until(lambda: not [pid for pid in below if Path(f"/proc/{pid}/exe").exists()])
+    _until(lambda: not [pid for pid in below if _lives(pid)])
     _until(lambda: not os.listdir(short_folder))

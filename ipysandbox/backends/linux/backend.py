@@ -121,7 +121,8 @@ class LinuxBackend(Backend):
         groups, group = zygote.groups, zygote.groups.plan()
         try:
             fds = [theirs.fileno(), log_w, *(s.fileno() for s in listeners)]
-            monitor = await zygote.handle.fork(identifier, fds, group.folders if group else [])
+            owners = None if isinstance(plan, ConfinedPlan) else (plan.outside_uid, plan.outside_gid)
+            monitor = await zygote.handle.fork(identifier, fds, group.folders if group else [], owners)
             # The monitor waits for its plan: nothing of the sandbox runs outside its group.
             bounds = Bounds(limits.memory, limits.processes + 2, limits.cpus)
             if group is not None and groups.fill(group, monitor, bounds):
@@ -177,8 +178,6 @@ class LinuxBackend(Backend):
 
     async def renew(self, instance: Instance, request: StartRequest) -> bool:
         assert isinstance(instance, LinuxInstance)
-        if not await self.zygotes.is_current(instance.zygote):
-            return False
         try:
             self._require_guarantees(request.effective)
             return await _in_thread(self._renew, instance, request.effective) and instance.alive()
@@ -188,11 +187,17 @@ class LinuxBackend(Backend):
     def _renew(self, instance: LinuxInstance, effective: Effective) -> bool:
         """In a thread. Nothing inside can have changed what is compared as long as it is untouched, so that comes
         last."""
+        if not instance.zygote.is_current():
+            return False
         then = instance.plan
         now = self._plan(effective) if isinstance(then, Plan) else self._confined_plan(effective, Path(then.scratch))
         if now != then or identities(now) != instance.sources:
             return False
         return instance.renew_folders(_writable_folders(effective)) and instance.untouched()
+
+    def outdated(self, instance: Instance) -> bool:
+        assert isinstance(instance, LinuxInstance)
+        return self.zygotes.outdated(instance.zygote)
 
     def not_loaded(self, effective: Effective) -> Mapping[str, str]:
         start = effective.policy.start

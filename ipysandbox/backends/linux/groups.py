@@ -83,6 +83,12 @@ class Group:
     def used(self) -> Used:
         return _used_1(self.paths) if self._version == 1 else _used_2(self.paths[""], self._controllers)
 
+    def cpu(self) -> float:
+        """Processor seconds, as ``used`` tells; 0 where nothing counts them."""
+        if self._version == 1:
+            return (_number(f"{self.paths['cpuacct']}/cpuacct.usage") or 0) / 1e9 if "cpuacct" in self.paths else 0.0
+        return _fields(f"{self.paths['']}/cpu.stat").get("usage_usec", 0) / 1e6
+
     def oom_kills(self) -> int:
         """As ``used`` tells, without the rest."""
         if self._version == 1:

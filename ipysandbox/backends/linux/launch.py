@@ -9,6 +9,7 @@ The order of the steps is the order in which the kernel allows them; each says w
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -179,7 +180,8 @@ class _Mapper:
             f"{plan.inside_id} {plan.outside_uid} 1",
             f"{plan.inside_id} {plan.outside_gid} 1",
         )
-        self.idmap_fd = owner_map(plan.outside_uid, plan.outside_gid)
+        owners = plan.outside_uid, plan.outside_gid
+        self.idmap_fd = _owner_maps[owners] if owners in _owner_maps else owner_map(*owners)
         self._pid = os.fork()
         if self._pid == 0:
             self._serve()
@@ -207,6 +209,17 @@ class _Mapper:
         if answer != b"ok":
             number = int(answer or b"5")
             raise OSError(number, f"map the sandbox's user: {os.strerror(number)}")
+
+
+#: Made before the fork, and the same for all sandboxes: a table holds no right.
+_owner_maps: dict[tuple[int, int], int] = {}
+
+
+def prepare_owner_map(uid: int, gid: int) -> None:
+    """In the zygote, once; where it can't be made, each sandbox tries and tells."""
+    if os.geteuid() == 0 and (uid, gid) not in _owner_maps:
+        with contextlib.suppress(OSError):
+            _owner_maps[uid, gid] = owner_map(uid, gid)
 
 
 def owner_map(uid: int, gid: int) -> int:

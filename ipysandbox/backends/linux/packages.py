@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import time
 
@@ -23,6 +24,14 @@ def stamp() -> Stamp:
             found.append((folder, _changed(folder)))
             found += [(path, _changed(path)) for path in _lists(folder)]
     return tuple(found)
+
+
+def own_version() -> str:
+    """Of this package, as it is installed now; empty where it is not."""
+    try:
+        return importlib.metadata.version("ipysandbox")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def stamp_since(began: int) -> Stamp:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import ipysandbox
+from ipysandbox.guest import threads as numeric_threads
 
 from . import libc
 
@@ -102,7 +103,8 @@ def why_unfit() -> str:
 
 
 def settle() -> None:
-    """The collector then leaves the shared pages alone in every child."""
+    """Before forking: what children need not look for, and what the collector is to leave alone in each of them."""
+    numeric_threads.find()
     gc.collect()
     gc.freeze()
 

@@ -183,7 +183,7 @@ class _GroupMeter:
         self._cpu, self._kills = 0.0, group.oom_kills()
 
     def begin(self) -> None:
-        self._cpu, self._kills = self._group.used().cpu or 0.0, self._group.oom_kills()
+        self._cpu = self._group.cpu()
 
     def used(self) -> Used:
         used = self._group.used()

@@ -84,6 +84,8 @@ def main(control_fd: int, host: int, runtime_dir: str, known: str, tried: str) -
                     os.close(fd)
                 _send(control, {"event": "refused", "id": message["id"], "message": unfit})
                 continue
+            if message["owners"]:
+                launch.prepare_owner_map(*message["owners"])
             pid = _spawn(message, fds, control, (wake_r, wake_w, ended.fd))
             children[pid] = message["id"]
             made = {

@@ -125,13 +125,21 @@ class ZygoteHandle:
     def pid(self) -> int:
         return self._process.pid
 
-    async def fork(self, identifier: str, fds: list[int], groups: list[str]) -> int:
+    async def fork(
+        self, identifier: str, fds: list[int], groups: list[str], owners: tuple[int, int] | None = None
+    ) -> int:
         """The pid of the new sandbox's monitor, which waits for its plan. ``groups``: folders of its control group,
-        which the zygote removes if the supervisor no longer can. Raises Unfit."""
+        which the zygote removes if the supervisor no longer can. ``owners``: whose files the host's root's are to be
+        shown as. Raises Unfit."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._forks[identifier] = future
-        data = json.dumps({"id": identifier, "zygote": self._process.pid, "groups": groups}).encode()
-        socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
+        asked = {"id": identifier, "zygote": self._process.pid, "groups": groups, "owners": owners}
+        data = json.dumps(asked).encode()
+        try:
+            socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
+        except (BrokenPipeError, ConnectionResetError):
+            del self._forks[identifier]
+            raise StartError("the zygote process ended", hint=self._stderr() or None) from None
         return await asyncio.wait_for(future, START_SECONDS)
 
     def kill(self, identifier: str) -> None:

@@ -48,6 +48,10 @@ class Zygote:
     def fit(self) -> bool:
         return self.handle.alive() and not (self.handle.spoiled or self.retired)
 
+    def is_current(self) -> bool:
+        """Whether a sandbox of it has what a new one would have. Looks at files: call it from a thread."""
+        return self.handle.alive() and not self.handle.spoiled and self.stamp == packages.stamp()
+
 
 class Zygotes:
     """Owned by the backend; all methods run on the supervisor's loop."""
@@ -61,6 +65,9 @@ class Zygotes:
         self._lock = asyncio.Lock()
         #: Libraries that have spoiled a zygote, and how.
         self.unfit: dict[str, str] = {}
+        #: The packages as they were when somebody last looked.
+        self._newest: packages.Stamp = ()
+        self._version = packages.own_version()
         self._leaving: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -92,7 +99,7 @@ class Zygotes:
 
     async def _shared(self, preload: Sequence[str]) -> Zygote:
         async with self._lock:
-            stamp = await asyncio.get_running_loop().run_in_executor(None, packages.stamp)
+            stamp = await self._look_at_packages()
             for zygote in self._all:
                 if not zygote.fit() or zygote.stamp != stamp:
                     self._retire(zygote)
@@ -108,18 +115,23 @@ class Zygotes:
                 self._retire(oldest)
             return await self._new(wanted, stamp=stamp)
 
-    async def is_current(self, zygote: Zygote) -> bool:
-        """Whether a sandbox of it has what a new one would have."""
-        stamp = await asyncio.get_running_loop().run_in_executor(None, packages.stamp)
-        return zygote.handle.alive() and not zygote.handle.spoiled and zygote.stamp == stamp
+    async def _look_at_packages(self) -> packages.Stamp:
+        self._newest = await asyncio.get_running_loop().run_in_executor(None, packages.stamp)
+        return self._newest
+
+    def outdated(self, zygote: Zygote) -> bool:
+        """Whether it has loaded what is known to have changed."""
+        return bool(zygote.handle.spoiled) or (bool(self._newest) and zygote.stamp != self._newest)
 
     async def _new(self, preload: tuple[str, ...], *, own: bool = False, stamp: packages.Stamp = ()) -> Zygote:
         fonts.prepare()
         if own:
-            stamp = await asyncio.get_running_loop().run_in_executor(None, packages.stamp)
+            stamp = await self._look_at_packages()
         ahead = self._ahead
         if ahead is not None and not own and self._ahead_stamp == stamp and set(ahead.preload) == set(preload):
             spawned, self._ahead = ahead, None
+        elif packages.own_version() != self._version:
+            raise StartError("ipysandbox itself was updated meanwhile", hint="Restart the notebook's kernel.")
         else:
             spawned = spawn(self._runtime_dir, self._host, preload)
         handle = ZygoteHandle(spawned)

@@ -2,6 +2,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { keyOf } from '../tokens';
 import type { Action, Sandbox, SandboxesModel } from '../tokens';
 import { Card } from './card';
 
@@ -9,17 +10,39 @@ export interface SandboxesProps {
   model: SandboxesModel;
   trans: TranslationBundle;
   onAction: (sandbox: Sandbox, action: Action) => void;
+  onOpen: (path: string) => void;
+  onDoctor: () => void;
 }
 
-export function Sandboxes({ model, trans, onAction }: SandboxesProps): React.JSX.Element {
+export function Sandboxes(props: SandboxesProps): React.JSX.Element {
+  const { model, trans } = props;
   return (
     <>
-      <h2 className="jp-ipysandbox-header">{trans.__('Sandboxes')}</h2>
+      {model.status === 'lost' && (
+        <div className="jp-ipysandbox-error" role="alert">
+          <p>{trans.__('The connection to the server is lost. Trying again…')}</p>
+          <button
+            type="button"
+            className="jp-mod-styled"
+            onClick={() => {
+              model.retry();
+            }}
+          >
+            {trans.__('Try now')}
+          </button>
+        </div>
+      )}
       {model.error !== null && (
         <div className="jp-ipysandbox-error" role="alert">
           <p>{model.error}</p>
-          <button type="button" className="jp-mod-styled" onClick={() => void model.refresh()}>
-            {trans.__('Try again')}
+          <button
+            type="button"
+            className="jp-mod-styled"
+            onClick={() => {
+              model.dismiss();
+            }}
+          >
+            {trans.__('Close')}
           </button>
         </div>
       )}
@@ -28,12 +51,13 @@ export function Sandboxes({ model, trans, onAction }: SandboxesProps): React.JSX
           {problem}
         </div>
       ))}
-      <Body model={model} trans={trans} onAction={onAction} />
+      <Body {...props} />
     </>
   );
 }
 
-function Body({ model, trans, onAction }: SandboxesProps): React.JSX.Element | null {
+function Body(props: SandboxesProps): React.JSX.Element | null {
+  const { model, trans, onAction, onOpen, onDoctor } = props;
   if (!model.loaded) {
     return (
       <p className="jp-ipysandbox-message" role="status">
@@ -41,17 +65,25 @@ function Body({ model, trans, onAction }: SandboxesProps): React.JSX.Element | n
       </p>
     );
   }
-  if (model.sandboxes.length > 0) {
+  const { sandboxes } = model;
+  if (sandboxes.length > 0) {
     return (
       <ul className="jp-ipysandbox-cards">
-        {model.sandboxes.map(sandbox => (
+        {sandboxes.map(sandbox => (
           <Card
-            key={JSON.stringify([sandbox.supervisor, sandbox.name])}
+            key={keyOf(sandbox)}
             sandbox={sandbox}
+            history={model.history(sandbox)}
             pending={model.pending(sandbox)}
+            chosen={model.chosen === keyOf(sandbox)}
             trans={trans}
             onAction={action => {
               onAction(sandbox, action);
+            }}
+            onOpen={onOpen}
+            onDoctor={onDoctor}
+            onDismiss={() => {
+              model.dismiss(sandbox);
             }}
           />
         ))}
@@ -59,13 +91,16 @@ function Body({ model, trans, onAction }: SandboxesProps): React.JSX.Element | n
     );
   }
   // "None" would be a guess while a supervisor or the server can't be asked.
-  if (model.error !== null || model.problems.length > 0) {
+  if (model.status === 'lost' || model.problems.length > 0) {
     return null;
   }
   return (
-    <p className="jp-ipysandbox-message">
-      {trans.__('No sandbox is running. Put this on top of a cell to run it in one:')}{' '}
-      <code>%%sandbox</code>
-    </p>
+    <div className="jp-ipysandbox-message">
+      <p>{trans.__('No sandbox is running.')}</p>
+      <p>{trans.__('Load the extension once in a notebook:')}</p>
+      <pre>%load_ext ipysandbox</pre>
+      <p>{trans.__('Then put this on top of a cell to run it in a sandbox:')}</p>
+      <pre>%%sandbox</pre>
+    </div>
   );
 }

@@ -1,0 +1,74 @@
+"""Approves a project's policy, withdraws that, and says what waits for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ipysandbox.errors import PolicyError
+
+from . import approvals
+from .discovery import ADMIN_FILES, find_project_policy, home_folders, user_file
+from .merge import NotGranted
+from .resolution import loosens, require_usable
+from .schema import first_error, read_table
+from .source import read_required
+
+
+def trust(
+    path: Path, *, expect: str | None = None, environ: Mapping[str, str] | None = None, home: Path | None = None
+) -> str:
+    """Approve a project's policy as it is now; its SHA-256 is returned. PolicyError if it is no valid policy, or one
+    that would make an error of every run once it counts in full.
+
+    ``expect`` is the hash of what the user was shown: if the file changed in between, nothing is approved.
+    """
+    environ = os.environ if environ is None else environ
+    document = read_required(path)
+    first_error(read_table(document.table, str(path), document, credentials_ok=False)[1])
+    if expect not in (None, document.sha256):
+        raise PolicyError("the policy changed since it was shown", file=str(path), hint="look at it again")
+    require_usable(document, environ=environ, home=home)
+    approvals.approve(document, _store(environ, home))
+    return document.sha256
+
+
+def check_approvable(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> None:
+    """PolicyError if every run would be an error once this project's policy is approved: ``trust`` refuses it too."""
+    require_usable(read_required(path), environ=os.environ if environ is None else environ, home=home)
+
+
+def untrust(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> bool:
+    """Withdraw the approval of a policy, which need not exist any more; False if there was none."""
+    return approvals.withdraw(path, _store(environ, home))
+
+
+def is_trusted(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> bool:
+    """Has the user approved this policy as it is now?"""
+    document = read_required(path)
+    return approvals.approved_hash(document, _store(environ, home)) == document.sha256
+
+
+def project_policy(cwd: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> Path | None:
+    """The policy file for code run in ``cwd``; None if there is none. PolicyError if it can't be read."""
+    environ = os.environ if environ is None else environ
+    document = find_project_policy(cwd, home_folders(environ, home))
+    return None if document is None else document.path
+
+
+def not_counted(
+    path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None
+) -> tuple[NotGranted, ...]:
+    """What of a project's policy does not count before it is approved; nothing of the user's own file waits."""
+    environ = os.environ if environ is None else environ
+    own = user_file(environ, home_folders(environ, home)[0])
+    trusted_places = [os.path.realpath(file) for file in (*ADMIN_FILES, *([own] if own else []))]
+    if os.path.realpath(path) in trusted_places or is_trusted(path, environ=environ, home=home):
+        return ()
+    return loosens(path, environ=environ, home=home)[1]
+
+
+def _store(environ: Mapping[str, str] | None, home: Path | None) -> Path:
+    environ = os.environ if environ is None else environ
+    return approvals.trust_file(environ, home_folders(environ, home)[0])

@@ -1,0 +1,145 @@
+"""What a sandbox may do, as the panel shows it: each setting with its source, by file and line; never a value of a
+credential or variable."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ipysandbox.errors import PolicyError, SandboxError
+from ipysandbox.policy import check_approvable, is_trusted, loosens, project_policy, resolve, trust
+from ipysandbox.policy.discovery import ADMIN_FILES
+from ipysandbox.policy.source import read_document
+from ipysandbox.server import bounded
+from ipysandbox.server.places import Places
+
+#: A source that is a file: its kind, and where it lies.
+_FILE = re.compile(r"(user|project|policy) file (/.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class View:
+    """Reads policy files for the panel; blocking, so call it in a thread."""
+
+    places: Places
+    environ: Mapping[str, str]
+
+    def of_folder(self, folder: Path) -> dict[str, Any]:
+        """What would hold for a notebook in this folder, or what is wrong with its policy."""
+        try:
+            shown = self.of_sandbox(resolve(cwd=folder, environ=self.environ).to_json())
+        except PolicyError as error:
+            return {**self._empty(folder), "problem": self._problem(error)}
+        return {**shown, "file": self._project_file(folder)}
+
+    def of_sandbox(self, effective: Mapping[str, Any]) -> dict[str, Any]:
+        """What a sandbox runs under, from its supervisor's answer."""
+        environment = _mapping(effective.get("environment"))
+        project = bounded.text(effective.get("project"), 1000)
+        return {
+            "project": project,
+            "too_wide": effective.get("project_is_home") is True,
+            "settings": self._settings(_mapping(effective.get("policy")), _mapping(effective.get("sources"))),
+            "read": bounded.texts(effective.get("read")),
+            "write": bounded.texts(effective.get("write")),
+            "hidden": bounded.texts(effective.get("hidden")),
+            "protected": bounded.texts(effective.get("protected")),
+            "variables": {key: bounded.texts(environment.get(key)) for key in _VARIABLES},
+            "notices": bounded.texts(effective.get("notices")),
+            "problem": None,
+            "file": self._project_file(Path(project)) if os.path.isabs(project) else None,
+        }
+
+    def approve(self, folder: Path, digest: str) -> None:
+        """Approve the policy that speaks about this folder, as it was shown. PolicyError where it is another now."""
+        path = project_policy(folder, environ=self.environ)
+        if path is None:
+            raise PolicyError("no policy file speaks about this folder", hint="look again")
+        trust(path, expect=digest, environ=self.environ)
+
+    def _empty(self, folder: Path) -> dict[str, Any]:
+        lists: dict[str, Any] = {key: [] for key in ("settings", "read", "write", "hidden", "protected", "notices")}
+        variables: dict[str, list[str]] = {key: [] for key in _VARIABLES}
+        return {"project": str(folder), "too_wide": False, **lists, "variables": variables, "file": None}
+
+    def _settings(self, policy: Mapping[str, Any], sources: Mapping[str, Any]) -> list[dict[str, Any]]:
+        found = []
+        for key, value in _flat(policy):
+            label = sources.get(key, sources.get(key.split(".")[0], ""))
+            found.append({"key": key, "value": bounded.tree(value), "source": self._source(str(label), key)})
+        return found[: bounded.MAX_ITEMS]
+
+    def _source(self, label: str, key: str) -> dict[str, Any]:
+        file = _FILE.fullmatch(label)
+        place = self._place(file[2], key) if file else None
+        if label == "administrator":
+            place = next((self._place(str(path), key) for path in ADMIN_FILES if path.exists()), None)
+        kind = "built-in" if label.startswith("built-in") else file[1] if file else label
+        known = kind if kind in _KINDS else "argument"
+        return {"kind": known, "label": bounded.text(label, 1000), "place": place}
+
+    def _place(self, path: str, key: str = "", line: int | None = None) -> dict[str, Any]:
+        """A file, the line of a key in it, and where the page can open it."""
+        if key:
+            try:
+                document = read_document(Path(path))
+                line = document.line(tuple(key.split("."))) if document is not None else None
+            except SandboxError:
+                line = None  # it has changed since, and its error is told elsewhere
+        return {"file": bounded.text(path, 1000), "line": line, "opens": self.places.opens(path)}
+
+    def _problem(self, error: PolicyError) -> dict[str, Any]:
+        place = None
+        if error.file and os.path.isabs(error.file):
+            place = self._place(error.file, line=error.line)
+        # Its message names the place too.
+        message = error.message.removeprefix(f"{error.file}:{error.line}: ").removeprefix(f"{error.file}: ")
+        return {"message": bounded.text(message, 2000), "hint": bounded.text(error.hint, 1000) or None, "place": place}
+
+    def _project_file(self, folder: Path) -> dict[str, Any] | None:
+        """The project's own policy file and what of it does not count before it is approved; None if it has none."""
+        try:
+            path = project_policy(folder, environ=self.environ)
+            if path is None:
+                return None
+            digest, wishes = loosens(path, environ=self.environ)
+            trusted = is_trusted(path, environ=self.environ)
+        except SandboxError:
+            return None
+        shown = {
+            "place": self._place(str(path)),
+            "digest": digest,
+            "trusted": trusted,
+            "wishes": [
+                {"key": wish.key, "text": bounded.text(str(wish).removeprefix(wish.key).strip(), 1000)}
+                for wish in wishes[: bounded.MAX_ITEMS]
+            ],
+            "refused": None,
+        }
+        if wishes and not trusted:
+            try:
+                check_approvable(path, environ=self.environ)
+            except PolicyError as error:
+                shown["refused"] = self._problem(error)
+        return shown
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Each setting by its dotted key."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+_VARIABLES = ("passed", "withheld", "not_passed", "unset")
+_KINDS = ("built-in", "user", "project", "policy", "administrator", "cell option")
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,247 @@
+/** In notebooks: a shield on each `%%sandbox` cell, and a button that puts `%%sandbox` on top of new cells. */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { DocumentRegistry, IDocumentWidget } from '@jupyterlab/docregistry';
+import { ToolbarButton } from '@jupyterlab/ui-components';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import type { IDisposable } from '@lumino/disposable';
+import { DisposableDelegate } from '@lumino/disposable';
+import type { ISignal } from '@lumino/signaling';
+import { Signal } from '@lumino/signaling';
+import type { Widget } from '@lumino/widgets';
+
+import { shieldIcon } from './icon';
+import type { Sandbox, SandboxesModel } from './tokens';
+import { stateLabel } from './words';
+
+export const MAGIC = '%%sandbox';
+const OPTION = 'ipysandbox';
+
+/** What is used of JupyterLab's notebook: a dependency on all of it would be needed for these types alone. */
+interface SharedCell {
+  cell_type: string;
+  source: string;
+  setSource(value: string): void;
+}
+interface CellModel {
+  sharedModel: SharedCell;
+  contentChanged: ISignal<unknown, unknown>;
+}
+interface CellWidget extends Widget {
+  model: CellModel;
+}
+interface NotebookModel {
+  cells: {
+    changed: ISignal<unknown, { type: string; newValues: CellModel[] }>;
+  };
+  getMetadata(key: string): unknown;
+  setMetadata(key: string, value: unknown): void;
+  deleteMetadata(key: string): void;
+}
+export interface NotebookWidget extends IDocumentWidget {
+  content: Widget & {
+    widgets: readonly CellWidget[];
+    model: NotebookModel | null;
+    modelContentChanged: ISignal<unknown, unknown>;
+    activeCell: CellWidget | null;
+  };
+  toolbar: IDocumentWidget['toolbar'];
+  sessionContext?: unknown;
+}
+
+/** The name of the sandbox that a cell runs in; null for a cell that runs in none. */
+export function sandboxOf(source: string): string | null {
+  const line = /^%%sandbox(?:[ \t]+([^\n]*))?(?:\n|$)/.exec(source);
+  if (!line) {
+    return null;
+  }
+  const words = (line[1] ?? '').split(/[ \t]+/).filter(word => word !== '');
+  const valued = /^(-[pio]|--(policy|input|output|timeout|cpu|memory|backend))$/;
+  for (let at = 0; at < words.length; at += 1) {
+    const word = words[at] ?? '';
+    if (valued.test(word)) {
+      at += 1;
+    } else if (!word.startsWith('-')) {
+      return word;
+    }
+  }
+  return 'main';
+}
+
+/** Whether new cells of this notebook begin with the magic; kept in the notebook itself. */
+export function newCellsSandboxed(notebook: NotebookWidget): boolean {
+  const kept = notebook.content.model?.getMetadata(OPTION) as { new_cells?: unknown } | undefined;
+  return kept?.new_cells === 'sandbox';
+}
+
+export interface NotebooksOptions {
+  model: SandboxesModel;
+  trans: TranslationBundle;
+  shields: () => boolean;
+  /** Settings that have to do with notebooks have changed. */
+  settingsChanged: ISignal<unknown, void>;
+  show: (sandbox: Sandbox | null) => void;
+}
+
+/** Looks after every notebook that is open. */
+export class Notebooks implements DocumentRegistry.IWidgetExtension<
+  NotebookWidget,
+  DocumentRegistry.IModel
+> {
+  readonly toggled = new Signal<this, NotebookWidget>(this);
+  private readonly open = new Set<NotebookWidget>();
+
+  constructor(
+    private readonly app: JupyterFrontEnd,
+    private readonly options: NotebooksOptions
+  ) {
+    options.model.changed.connect(() => {
+      this.drawAll();
+    });
+    options.settingsChanged.connect(() => {
+      this.drawAll();
+    });
+  }
+
+  /** The notebook in front. */
+  get current(): NotebookWidget | null {
+    const { currentWidget } = this.app.shell;
+    return [...this.open].find(notebook => notebook === currentWidget) ?? null;
+  }
+
+  createNew(notebook: NotebookWidget): IDisposable {
+    const { content, context } = notebook;
+    const button = this.button(notebook);
+    notebook.toolbar.insertAfter('cellType', 'ipysandbox-new-cells', button);
+    this.open.add(notebook);
+    const draw = (): void => {
+      this.draw(notebook);
+    };
+    const begin = (): void => {
+      const cells = content.model?.cells;
+      cells?.changed.connect((_, change) => {
+        if (change.type === 'add' && newCellsSandboxed(notebook)) {
+          change.newValues.forEach(begun);
+        }
+      });
+      content.modelContentChanged.connect(draw);
+      this.toggled.emit(notebook);
+      draw();
+    };
+    void context.ready.then(() => {
+      if (!notebook.isDisposed) {
+        begin();
+      }
+    });
+    return new DisposableDelegate(() => {
+      this.open.delete(notebook);
+      content.modelContentChanged.disconnect(draw);
+      button.dispose();
+    });
+  }
+
+  /** From now on, new cells of this notebook are sandboxed, or are not any more. */
+  toggle(notebook: NotebookWidget): void {
+    const { model } = notebook.content;
+    if (newCellsSandboxed(notebook)) {
+      model?.deleteMetadata(OPTION);
+    } else {
+      model?.setMetadata(OPTION, { new_cells: 'sandbox' });
+    }
+    this.toggled.emit(notebook);
+  }
+
+  /** The sandbox of a name that belongs to a notebook. */
+  find(notebook: NotebookWidget, name: string): Sandbox | null {
+    const { path } = notebook.context;
+    const named = this.options.model.sandboxes.filter(sandbox => sandbox.name === name);
+    return named.find(sandbox => sandbox.opens === path) ?? null;
+  }
+
+  /** All of one notebook. */
+  of(notebook: NotebookWidget): Sandbox[] {
+    const { path } = notebook.context;
+    return this.options.model.sandboxes.filter(sandbox => sandbox.opens === path);
+  }
+
+  private button(notebook: NotebookWidget): ToolbarButton {
+    const { trans } = this.options;
+    const button = new ToolbarButton({
+      icon: shieldIcon,
+      className: 'jp-ipysandbox-toggle',
+      tooltip: trans.__('Run new cells sandboxed'),
+      pressedTooltip: trans.__('New cells are sandboxed'),
+      pressed: false,
+      onClick: () => {
+        this.toggle(notebook);
+      }
+    });
+    const update = (_: unknown, which: NotebookWidget): void => {
+      if (which === notebook) {
+        button.pressed = newCellsSandboxed(notebook);
+      }
+    };
+    this.toggled.connect(update);
+    button.disposed.connect(() => {
+      this.toggled.disconnect(update);
+    });
+    return button;
+  }
+
+  private drawAll(): void {
+    this.open.forEach(notebook => {
+      if (notebook.isVisible) {
+        this.draw(notebook);
+      }
+    });
+  }
+
+  private draw(notebook: NotebookWidget): void {
+    for (const cell of notebook.content.widgets) {
+      const { cell_type: type, source } = cell.model.sharedModel;
+      const code = type === 'code' && this.options.shields();
+      this.drawShield(notebook, cell, code ? sandboxOf(source) : null);
+    }
+  }
+
+  private drawShield(notebook: NotebookWidget, cell: CellWidget, name: string | null): void {
+    let shield = cell.node.querySelector<HTMLButtonElement>(':scope > .jp-ipysandbox-shield');
+    if (name === null) {
+      shield?.remove();
+      return;
+    }
+    const { trans, show } = this.options;
+    if (shield === null) {
+      shield = document.createElement('button');
+      shield.type = 'button';
+      shield.className = 'jp-ipysandbox-shield';
+      shieldIcon.element({ container: shield });
+      shield.addEventListener('click', () => {
+        const now = sandboxOf(cell.model.sharedModel.source);
+        show(now === null ? null : this.find(notebook, now));
+      });
+      cell.node.append(shield);
+    }
+    const sandbox = this.find(notebook, name);
+    const state = sandbox?.state ?? 'none';
+    if (shield.dataset.state !== state || shield.dataset.name !== name) {
+      shield.dataset.state = state;
+      shield.dataset.name = name;
+      const said = sandbox === null ? trans.__('not started') : stateLabel(sandbox.state, trans);
+      shield.title = trans.__('Sandbox %1: %2. Click for the panel.', name, said);
+      shield.setAttribute('aria-label', shield.title);
+    }
+  }
+}
+
+/** A new cell without content gets the magic; what is pasted stays as it is. */
+function begun(cell: CellModel): void {
+  const { sharedModel } = cell;
+  if (sharedModel.cell_type === 'code' && sharedModel.source === '') {
+    // After the change that added it: the list of cells must not change while it tells of a change.
+    queueMicrotask(() => {
+      if (sharedModel.source === '') {
+        sharedModel.setSource(`${MAGIC}\n`);
+      }
+    });
+  }
+}

@@ -1,0 +1,63 @@
+"""`%sandbox dashboard`: meters and buttons in the notebook itself, also while it is busy; text without ipywidgets."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from .conftest import Notebook
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def test_the_meters_move_and_the_buttons_work_while_the_notebook_is_busy(study: Path) -> None:
+    page = Notebook(study)
+    widgets: dict[str, dict[str, Any]] = {}
+    try:
+        page.run("%%sandbox seen\ntext = '<b>'").ok()
+        page.client.session.send(page.client.control_channel.socket, "create_subshell_request", {})
+        subshell = page.client.get_control_msg(timeout=30)["content"]["subshell_id"]
+
+        def take(kind: str, content: dict[str, Any]) -> None:
+            if kind == "comm_open":
+                widgets[content["comm_id"]] = dict(content["data"]["state"])
+            elif kind == "comm_msg" and content["data"].get("method") == "update":
+                widgets[content["comm_id"]].update(content["data"]["state"])
+
+        def find(key: str, value: str) -> str:
+            return next(comm for comm, state in widgets.items() if state.get(key) == value)
+
+        [shown] = [data for data in page.run("%sandbox dashboard", on_message=take).ok().displays if VIEW in data]
+        assert shown[VIEW]["model_id"] in widgets
+        pressed: list[float] = []
+
+        def press(kind: str, content: dict[str, Any]) -> None:
+            take(kind, content)
+            title = next((one["value"] for one in widgets.values() if "runs cell" in str(one.get("value"))), None)
+            button = widgets[find("tooltip", "Stop the cell and keep the variables")]
+            if title and not button["disabled"] and not pressed:
+                assert title == "<b>seen</b> runs cell 2"
+                pressed.append(time.monotonic())
+                data = {"method": "custom", "content": {"event": "click"}}
+                comm = find("tooltip", "Stop the cell and keep the variables")
+                message = page.client.session.msg("comm_msg", {"comm_id": comm, "data": data})
+                message["header"]["subshell_id"] = subshell
+                page.client.shell_channel.send(message)
+
+        ran = page.run("%%sandbox seen --allow-error\nwhile True: pass", on_message=press)
+        assert "interrupted" in ran.stderr
+        assert "kept its variables" in ran.stderr
+    finally:
+        page.close()
+
+
+def test_without_ipywidgets_it_is_text(study: Path) -> None:
+    page = Notebook(study)
+    try:
+        page.run("import sys\nsys.modules['ipywidgets'] = None").ok()
+        assert "No sandbox runs yet" in page.run("%sandbox dashboard").ok().stdout
+        page.run("%%sandbox seen\n1").ok()
+        assert "memory" in page.run("%sandbox dashboard").ok().stdout
+    finally:
+        page.close()
