@@ -229,15 +229,15 @@ def test_a_cancelled_task_is_killed_on_its_worker_and_what_waits_never_runs(
         open(f"results/{number}", "w").close()
         time.sleep(600)
 
-    _until(lambda: len(_runner(pool)._workers) == _WORKERS)
-    running = [pool.submit(begins, number) for number in range(_WORKERS)]
-    _until(lambda: len([*results.iterdir()]) == _WORKERS)
-    waiting = [pool.submit(begins, number) for number in range(_WORKERS, 30)]
+    places = pool._running().workers
+    running = [pool.submit(begins, number) for number in range(places)]
+    _until(lambda: len([*results.iterdir()]) == places)
+    waiting = [pool.submit(begins, number) for number in range(places, 30)]
     for future in [*waiting, *running]:
         assert future.cancel()
     # Their places are free again.
-    assert [*pool.map(abs, range(_WORKERS))] == [*range(_WORKERS)]
-    assert len([*results.iterdir()]) == _WORKERS
+    assert [*pool.map(abs, range(places))] == [*range(places)]
+    assert len([*results.iterdir()]) == places
 
 
 def test_records_of_the_workers_come_home_under_their_names(client: Any, pool: SandboxExecutor) -> None:
@@ -290,7 +290,6 @@ client.close()
 def test_a_caller_that_goes_leaves_nothing_on_the_workers(
     client: Any, pool: SandboxExecutor, study: Path, results: Path, how: str
 ) -> None:
-    client.wait_for_workers(_WORKERS, timeout=_SECONDS)
     before = {*_below([*_workers(client).values()])}
     command = [sys.executable, "-c", _GONE, client.scheduler.address, str(study), how]
     with subprocess.Popen(command, cwd=study) as caller:
