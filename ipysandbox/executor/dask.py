@@ -150,9 +150,15 @@ class DaskRunner:
         """Dask's own thread: what the scheduler or a worker tells."""
         message = event[1]
         if message.get("kind") == "worker":
-            self._todo.put(lambda: self._on_report(message))
+            self._todo.put(lambda: self._on_new(message))
         elif message.get("kind") == "gone":
             self._todo.put(lambda: self._on_gone(str(message["worker"])))
+
+    def _on_new(self, report: Mapping[str, Any]) -> None:
+        """From a worker itself, as it starts: it may have the address of one that has gone."""
+        with self._lock:
+            self._gone.discard(str(report["worker"]))
+        self._on_report(report)
 
     def _on_report(self, report: Mapping[str, Any]) -> None:
         if not report:

@@ -26,7 +26,7 @@ def main(project: str, shared: str) -> None:
         with cluster, Client(cluster) as client:
             address = cluster.scheduler_address
             with _worker(far, address, "far"), _worker(far, address, "lacking", hidden=shared):
-                client.wait_for_workers(3, timeout=60)
+                client.wait_for_workers(3, timeout=150)
                 _use(client, project, shared)
 
 
@@ -49,7 +49,7 @@ def _use(client, project: str, shared: str) -> None:  # type: ignore[no-untyped-
 
     overrides = {"files.read": [".", shared]}
     with SandboxExecutor(client=client, project=project, overrides=overrides) as pool:
-        assert pool.submit(int, "1").result(60) == 1
+        assert pool.submit(int, "1").result(150) == 1
         runner = pool._running()
         used = {worker.name for worker in runner._workers.values()}
         assert len(used) == 2, used
@@ -63,7 +63,7 @@ def _use(client, project: str, shared: str) -> None:  # type: ignore[no-untyped-
             threading.Event().wait(0.02)
         pid = client.run(os.getpid, workers=[far])[far]
         os.kill(pid, signal.SIGKILL)
-        assert [future.result(60) for future in futures] == [(number, "1") for number in range(40)]
+        assert [future.result(150) for future in futures] == [(number, "1") for number in range(40)]
         print("every task done")
 
 
