@@ -113,6 +113,7 @@ export class SandboxesPanel extends ReactWidget {
             {() => (
               <Sandboxes
                 model={model}
+                notebook={surroundings.notebook()}
                 trans={trans}
                 onAction={(sandbox, action) => void this.act(sandbox, action)}
                 onOpen={path => {

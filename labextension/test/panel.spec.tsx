@@ -52,6 +52,7 @@ function draw(snapshot?: Partial<Snapshot>, onAction = vi.fn()): typeof onAction
     root.render(
       <Sandboxes
         model={model}
+        notebook="s/front.ipynb"
         trans={trans}
         onAction={onAction}
         onOpen={path => opened.push([path, null])}
@@ -131,6 +132,18 @@ it('shows where, what, for how long and how near to each limit', () => {
   expect(text).toContain('network namespace, landlock, seccomp');
   button('analysis.ipynb').click();
   expect(opened).toEqual([['study/analysis.ipynb', null]]);
+});
+
+it('shows the sandboxes of the notebook in front first', () => {
+  draw({
+    sandboxes: [
+      sandbox({ name: 'a' }),
+      sandbox({ name: 'b', opens: 's/front.ipynb' }),
+      sandbox({ name: 'c', opens: null })
+    ]
+  });
+  const names = [...host.querySelectorAll('.jp-ipysandbox-title h3')].map(one => one.textContent);
+  expect(names).toEqual(['b', 'a', 'c']);
 });
 
 it('warns of a meter that is near its limit, and draws none for what was not measured', () => {

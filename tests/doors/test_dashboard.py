@@ -6,12 +6,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .conftest import Notebook
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def test_the_meters_move_and_the_buttons_work_while_the_notebook_is_busy(study: Path) -> None:
+    pytest.importorskip("ipywidgets", reason="no ipywidgets here: the dashboard is text")
     page = Notebook(study)
     widgets: dict[str, dict[str, Any]] = {}
     try:

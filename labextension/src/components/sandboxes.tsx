@@ -7,6 +7,8 @@ import type { Action, Sandbox, SandboxesModel } from '../tokens';
 import { Card } from './card';
 
 export interface SandboxesProps {
+  /** The notebook in front: its sandboxes come first. */
+  notebook: string | null;
   model: SandboxesModel;
   trans: TranslationBundle;
   onAction: (sandbox: Sandbox, action: Action) => void;
@@ -57,7 +59,7 @@ export function Sandboxes(props: SandboxesProps): React.JSX.Element {
 }
 
 function Body(props: SandboxesProps): React.JSX.Element | null {
-  const { model, trans, onAction, onOpen, onDoctor } = props;
+  const { model, notebook, trans, onAction, onOpen, onDoctor } = props;
   if (!model.loaded) {
     return (
       <p className="jp-ipysandbox-message" role="status">
@@ -65,7 +67,11 @@ function Body(props: SandboxesProps): React.JSX.Element | null {
       </p>
     );
   }
-  const { sandboxes } = model;
+  const own = (sandbox: Sandbox): boolean => sandbox.opens !== null && sandbox.opens === notebook;
+  const sandboxes = [
+    ...model.sandboxes.filter(own),
+    ...model.sandboxes.filter(sandbox => !own(sandbox))
+  ];
   if (sandboxes.length > 0) {
     return (
       <ul className="jp-ipysandbox-cards">
