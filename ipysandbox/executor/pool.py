@@ -159,7 +159,7 @@ class SandboxExecutor(Executor):
             self._waiting_bytes -= size
             self._idle.notify_all()
 
-    def _told(self, done: Future[Outcome], future: Future[Any]) -> None:
+    def _told(self, done: Future[Outcome], future: TaskFuture) -> None:
         """A task has ended; in a thread of the runner's."""
         self._inside.here = True
         try:
@@ -170,6 +170,7 @@ class SandboxExecutor(Executor):
                 self._printed.show(outcome)
                 self._resolve(future, outcome)
         finally:
+            future.let_go()
             self._inside.here = False
 
     @staticmethod
@@ -267,11 +268,6 @@ class SandboxExecutor(Executor):
         self.shutdown()
 
 
-def _close_aside(runner: Runner) -> None:
-    """Not in the thread that the collector happens to run in."""
-    threading.Thread(target=runner.close, name="ipysandbox-close").start()
-
-
 def _kind_of_runner(client: Any) -> Callable[..., Runner]:
     if client is None:
         return TaskRunner
@@ -287,6 +283,11 @@ def _processors(client: Any, runner: Runner | None) -> int:
     if client is not None:
         return max(1, sum(int(threads) for threads in client.nthreads().values()))
     return len(os.sched_getaffinity(0))
+
+
+def _close_aside(runner: Runner) -> None:
+    """Not in the thread that the collector happens to run in."""
+    threading.Thread(target=runner.close, name="ipysandbox-close").start()
 
 
 def settle(setter: Callable[[Any], None], value: object) -> None:

@@ -109,11 +109,9 @@ def wait_until_nothing_is_left(look: Callable[[], list[str]]) -> None:
     assert not found
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.timeout(3600)
-def test_of_many_mixed_tasks_every_verdict_is_right_and_nothing_is_left(make_pool: MakePool, count: int) -> None:
-    if count > 1000 and not os.environ.get("IPYSANDBOX_LONG"):
-        pytest.skip("takes many minutes; IPYSANDBOX_LONG=1 runs it")
+def test_of_many_mixed_tasks_every_verdict_is_right_and_nothing_is_left(make_pool: MakePool) -> None:
+    """``tests/benchmarks/tasks.py`` does the same with ten thousand."""
+    count = 150
     pool = make_pool(4, limits={"wall": "2s", "memory": "512MiB"})
     wrong = []
     futures: dict[int, object] = {}
