@@ -20,6 +20,7 @@ from ipysandbox import Sandbox
 from ipysandbox.backends.linux import cgroup, group_keeper, groups, scope
 from ipysandbox.backends.linux.cgroup import Facts, Hierarchy, facts, hierarchies
 from ipysandbox.backends.linux.processes import tree
+from ipysandbox.supervisor.spawn import Supervisor
 
 MakeBox = Callable[..., Sandbox]
 
@@ -161,8 +162,9 @@ needs_group = pytest.mark.skipif(not _here().version, reason=f"no control group 
 
 
 def _leftovers() -> list[str]:
-    """Groups of ours, wherever this machine may hold them."""
-    return glob.glob("/sys/fs/cgroup/**/ipysandbox-*", recursive=True)
+    """Groups of this process's sandboxes, wherever this machine may hold them: others may be using it too."""
+    folder = Supervisor.current().client.folder
+    return glob.glob(f"/sys/fs/cgroup/**/ipysandbox-{folder.name}-*", recursive=True)
 
 
 @needs_group
