@@ -53,6 +53,8 @@ class StartRequest:
     directory: Path
     #: Whether what it shows goes to a page, where widgets can be seen.
     page: bool = False
+    #: Whether nothing but ours runs in it until it is renewed.
+    waits: bool = False
 
 
 class Instance(ABC):

@@ -265,6 +265,10 @@ class Managed:
         if instance is None:
             return
         async with self._life:
+            if self.lives(instance) and self.cell is None:
+                # What the user has put into writable folders while nothing ran is not to be taken for its doing.
+                with contextlib.suppress(SandboxError, OSError):
+                    await self.hide_new_names(instance)
             await instance.kill()
             self.relay.detach()
             await self.relay.close_widgets()

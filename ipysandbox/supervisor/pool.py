@@ -217,7 +217,7 @@ class Pool:
     async def _make(self, wanted: _Wanted) -> Ready:
         directory = self._folder / f"p{next(self._numbers)}"
         directory.mkdir(mode=0o700)
-        request = StartRequest("pool", wanted.request.effective, directory, wanted.request.page)
+        request = StartRequest("pool", wanted.request.effective, directory, wanted.request.page, waits=True)
         folders = HeldFolders(request.effective.write, wanted.made)
         back: Back | None = None
         instance: Instance | None = None

@@ -145,6 +145,8 @@ class TaskLane:
         await asyncio.gather(*self._workers, return_exceptions=True)
         if self._watch is not None:
             self._watch.close()
+            if self._next_sweep:  # what has been put there since the last task is the user's
+                await in_thread(self._room.adopt)
         self._tell_disarmed(await self._room.close())
         self._folders.close()
         self._attempts.sum_up()
@@ -273,6 +275,7 @@ class TaskLane:
                 await in_thread(self._room.adopt)
                 await self._room.look()
             if first:
+                await in_thread(self._room.wake)
                 self._next_sweep = time.monotonic() + _SWEEP_SECONDS
         if not first:
             await self._room.look_now_and_then()
@@ -285,6 +288,7 @@ class TaskLane:
             self._busy -= 1
             if not self._busy:
                 await self._sweep()
+                await in_thread(self._room.rest)
 
     async def _sweep(self) -> None:
         began = time.monotonic()

@@ -32,7 +32,7 @@ from .groups import Bounds
 from .instance import LinuxInstance, identities, new_key
 from .plan import Bind, Plan
 from .task_room import TaskRoom, Tools
-from .writable import WritableFolder, by_path
+from .writable import WritableFolder
 from .zygote_handle import START_SECONDS, Spawned
 from .zygotes import Zygote, Zygotes, until_fit
 
@@ -101,7 +101,7 @@ class LinuxBackend(Backend):
         # After all that may refuse: from here on there is something to leave behind.
         key = new_key()
         listeners, channels = _listen(request.directory)
-        folders = _writable_folders(request.effective)
+        folders = await _in_thread(_writable_folders, request.effective)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
         hidden = functools.partial(layout.hidden_paths, request.effective)
@@ -137,6 +137,8 @@ class LinuxBackend(Backend):
             pids = (zygote.handle.pid, monitor)
             for folder in folders:
                 instance.records.append(await _in_thread(left_behind.Record, folder, request.effective, pids))
+                if request.waits:
+                    instance.records[-1].rest(0, {})
             await _send_plan(ours, {"tier": self.choice.tier, "plan": plan.to_json(), "program": program})
             theirs.close()
             os.close(log_w)
@@ -279,8 +281,7 @@ async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
 
 
 def _writable_folders(effective: Effective) -> list[WritableFolder]:
-    protected, secret = by_path(effective.protected), by_path(effective.hidden)
-    return [WritableFolder(path, protected, secret) for path in effective.write]
+    return [left_behind.writable(path, effective) for path in effective.write]
 
 
 def _make_folder(folder: Path) -> None:

@@ -22,7 +22,7 @@ from ipysandbox.backends.base import Change, Endpoints, Instance, Usage
 from ipysandbox.errors import StartError
 from ipysandbox.output import clean_text
 
-from . import processes
+from . import left_behind, processes
 from .attempts import Attempts
 from .confined_plan import ConfinedPlan
 from .gpu import Cards, Meter
@@ -369,6 +369,8 @@ class LinuxInstance(Instance):
         if own and self.untouched():  # nor has anything inside changed them before they were covered
             for folder, there in own:
                 folder.adopt({name: there[name] for name in there if f"{folder.path}/{name}" not in failed})
+            for record in self.records:
+                record.renew()
         return failed
 
     async def _cover(self, new: list[str]) -> list[str]:
@@ -400,9 +402,19 @@ class LinuxInstance(Instance):
     def _look_for_names(self) -> tuple[list[str], list[tuple[WritableFolder, dict[str, Any]]]]:
         found = self._find_hidden()
         mine = self.namespaces and self.untouched()
-        own = [(folder, folder.new_names()) for folder in self._folders] if mine else []
+        own = [there for folder in self._folders if (there := self._put_there(folder))] if mine else []
         # Asked last: nothing inside can have made what was found before.
         return found, own if self.untouched() else []
+
+    def _put_there(self, folder: WritableFolder) -> tuple[WritableFolder, dict[str, Any]] | None:
+        """What has appeared and only the user can have put there: no other sandbox that writes there has run either."""
+        there = folder.new_names()
+        if not there:
+            return None
+        before = left_behind.others(folder.path, self.records)
+        there = folder.new_names()
+        same = not before.awake and left_behind.others(folder.path, self.records) == before
+        return (folder, there) if same else None
 
     def exact_above(self, resident: int, limit: int) -> None:
         self._exact_above, self._memory_limit = resident, limit
@@ -413,8 +425,10 @@ class LinuxInstance(Instance):
         done = [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
         if not all(folder.whole for folder in self._folders):
             self._run_times = None  # what is still there may be the sandbox's
-        if not alive:
-            for record in self.records:
+        for record in self.records:
+            if alive:
+                record.rest(self.pid, self._run_times)
+            else:
                 record.remove()
         return done
 
@@ -437,6 +451,9 @@ class LinuxInstance(Instance):
             return False
         self._folders = fresh
         self._next_look = 0.0
+        for record, folder in zip(self.records, fresh, strict=True):
+            record.folder = folder
+            record.rest(self.pid, self._run_times)  # until it runs
         return True
 
     def written(self) -> tuple[list[str], int]:

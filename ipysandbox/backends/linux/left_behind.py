@@ -1,7 +1,8 @@
 """What lay in a writable folder before a sandbox, on disk for as long as the sandbox may write there.
 
 A supervisor that is killed disarms nothing any more. The next start on that folder does, by its record: without one it
-would take what was left there for what has always been there.
+would take what was left there for what has always been there. And whoever else writes there meanwhile takes for the
+user's only what no sandbox that is awake can have put there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import os
 import secrets
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from . import processes
 from .writable import MOST_TRAPS, Before, Identity, WritableFolder, by_path
 
 _NAME, _ENDING = "left-behind", ".json"
+#: Beside a record: since its last sweep nothing of its sandbox has run.
+_REST = ".rest"
 #: How often the time of a record is set, which says until when its sandbox lived.
 _TOUCH_SECONDS = 5.0
 #: What has last changed later than that after this time is the user's. A record is at most _TOUCH_SECONDS old when its
@@ -37,6 +41,8 @@ _END_SECONDS = 10.0
 _TURN_SECONDS = 45.0
 #: Bytes of a record, and of them those for names: at least ten thousand.
 _MOST_BYTES, _MOST_LISTED = 16 << 20, 15 << 20
+#: Looks at a folder in which others keep starting and ending.
+_TRIES = 5
 #: The walk for traps itself ends after three times as many as these sweeps can find.
 _MOST_SWEEPS = 10
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -50,20 +56,48 @@ class Record:
         """``pids``: with their end all of the sandbox has ended. Raises StartError: as with the audit trail, what could
         not be undone after a crash is not begun."""
         self.path = state.folder(_NAME) / (secrets.token_hex(8) + _ENDING)
-        part = self.path.name + ".part"
+        self.folder, self._effective, self._pids = folder, effective, pids
         self._next = 0.0
+        self._fd = -1
         with _alone() as directory:
-            self._fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with open(self._fd, "w", encoding="ascii", closefd=False) as file:
-                    json.dump(_fields(folder, effective, pids), file)
-                os.rename(part, self.path.name, src_dir_fd=directory, dst_dir_fd=directory)
-            except BaseException:
-                os.close(self._fd)
-                with contextlib.suppress(OSError):
-                    os.unlink(part, dir_fd=directory)
-                raise
+            self._write(directory)
+
+    def _write(self, directory: int) -> None:
+        """Anew, in one step; locked before it is there."""
+        part = self.path.name + ".part"
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600, dir_fd=directory)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with open(fd, "w", encoding="ascii", closefd=False) as file:
+                json.dump(_fields(self.folder, self._effective, self._pids), file)
+            os.rename(part, self.path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.unlink(part, dir_fd=directory)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+
+    def renew(self) -> None:
+        """What the folder now counts as having been here before, for others who write there."""
+        if self._fd >= 0:
+            with contextlib.suppress(StartError), _alone() as directory:  # then others will not take it for the user's
+                self._write(directory)
+
+    def rest(self, root: int, times: Mapping[int, int] | None) -> None:
+        """All that the sandbox has left is swept, and below the process ``root`` (0: nothing runs) nothing has run
+        since ``times``, as ``processes.run_times`` gives them; None: that can't be said any more."""
+        place = self.path.with_suffix(_REST)
+        if times is None or self._fd < 0:
+            with contextlib.suppress(OSError):
+                place.unlink()
+            return
+        with contextlib.suppress(OSError):  # a full disk: it counts as awake
+            part = place.with_suffix(".rest.part")
+            part.write_text(json.dumps({"root": root, "times": [*times.items()]}), encoding="ascii")
+            part.rename(place)
 
     def touch(self) -> None:
         """The sandbox lives. Cheap enough to be called whenever that is looked at."""
@@ -76,10 +110,78 @@ class Record:
     def remove(self) -> None:
         """All has been swept."""
         if self._fd >= 0:
-            with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()
+            for path in (self.path, self.path.with_suffix(_REST)):
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
             os.close(self._fd)
             self._fd = -1
+
+
+@dataclass(frozen=True)
+class Others:
+    """The sandboxes that may write in a folder, or in one above or below it, as their records say: so that those of
+    other notebooks count too."""
+
+    #: Those that may have put something there since they were last swept: their folder, what lay there before them.
+    awake: tuple[tuple[Path, Mapping[str, Identity]], ...]
+    #: By record, of the rest: what each says of being at rest. Two of these are the same if none has run in between.
+    resting: Mapping[str, bytes]
+
+
+def others(path: Path, own: Sequence[Record] = ()) -> Others:
+    """All but ``own``. One whose record can't be read may have put anything anywhere. Raises StartError."""
+    real, mine = Path(os.path.realpath(path)), {record.path.name for record in own}
+    awake: list[tuple[Path, Mapping[str, Identity]]] = []
+    resting: dict[str, bytes] = {}
+    with _alone() as directory:
+        for name in sorted(os.listdir(directory)):
+            if not name.endswith(_ENDING) or name in mine:
+                continue
+            try:
+                record = _checked(json.loads(_content(name, directory)))
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError, RecursionError, OSError):
+                awake.append((Path("/"), {}))
+                continue
+            other = Path(record["path"])
+            if not (real.is_relative_to(other) or other.is_relative_to(real)):
+                continue
+            marker = _at_rest(name, directory)
+            if marker is not None:
+                resting[name] = marker
+            else:
+                awake.append((other, {there: tuple(identity) for there, identity in record["here"].items()}))
+    return Others(tuple(awake), resting)
+
+
+def writable(path: Path, effective: Effective) -> WritableFolder:
+    """A folder as a sandbox finds it that begins now: what others who write there may have laid is not trusted."""
+    protected, hidden = by_path(effective.protected), by_path(effective.hidden)
+    before = others(path)
+    for _ in range(_TRIES):
+        folder = WritableFolder(path, protected, hidden, awake=before.awake)
+        after = others(path)
+        if after == before:
+            break
+        before = after
+    return folder
+
+
+def _content(name: str, directory: int) -> bytes:
+    with open(os.open(name, os.O_RDONLY | _OPEN, dir_fd=directory), "rb") as file:
+        return file.read(_MOST_BYTES)
+
+
+def _at_rest(name: str, directory: int) -> bytes | None:
+    """What its marker says, if it still holds."""
+    try:
+        data = _content(name.removesuffix(_ENDING) + _REST, directory)
+        marker = json.loads(data)
+        root, times = int(marker["root"]), {int(thread): int(ran) for thread, ran in marker["times"]}
+    except (ValueError, KeyError, TypeError, RecursionError, OSError):
+        return None
+    return data if root == 0 or processes.run_times(root) == times else None
 
 
 def disarm(paths: Sequence[Path], done: list[str]) -> None:
@@ -87,8 +189,13 @@ def disarm(paths: Sequence[Path], done: list[str]) -> None:
     was done, one phrase each. Slow: call it from a thread. Raises StartError when not all could be looked at."""
     real = [Path(os.path.realpath(path)) for path in paths]
     with _alone() as directory:
-        for name in sorted(os.listdir(directory)):
-            done += _take(name, directory, real)
+        names = sorted(os.listdir(directory))
+        for name in names:
+            if not name.endswith(_REST):
+                done += _take(name, directory, real)
+            elif name[: -len(_REST)] + _ENDING not in names:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=directory)
 
 
 @contextlib.contextmanager
@@ -140,8 +247,9 @@ def _take(name: str, directory: int, paths: Sequence[Path]) -> list[str]:
             if not any(path.is_relative_to(other) or other.is_relative_to(path) for other in paths):
                 return []
             done = _follow(path, record, os.fstat(fd).st_mtime_ns)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=directory)
+        for gone in (name, name.removesuffix(_ENDING) + _REST):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(gone, dir_fd=directory)
     return done
 
 

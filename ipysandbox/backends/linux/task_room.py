@@ -28,7 +28,7 @@ from .group_keeper import GroupKeeper
 from .groups import Bounds, Group, Used
 from .plan import Plan
 from .task_instance import Task
-from .writable import WritableFolder, by_path
+from .writable import WritableFolder
 from .zygote_handle import START_SECONDS
 from .zygotes import Zygote, Zygotes, until_fit
 
@@ -89,8 +89,7 @@ class TaskRoom:
         await asyncio.gather(*(worker.start() for worker in self.workers))
 
     def _begin(self) -> None:
-        protected, secret = by_path(self.effective.protected), by_path(self.effective.hidden)
-        self.folders = [WritableFolder(path, protected, secret) for path in self.effective.write]
+        self.folders = [left_behind.writable(path, self.effective) for path in self.effective.write]
         self.devices = frozenset(folder.device for folder in self.folders)
 
     # -- what is shown
@@ -154,10 +153,33 @@ class TaskRoom:
                 record.touch()
 
     def adopt(self) -> None:
-        """What has appeared in the folders since the last sweep is the user's: no task has run since that began."""
+        """What has appeared in the folders since the last sweep is the user's: no task has run since that began, and no
+        other sandbox that writes there. Where nothing can be covered, tasks could change it, so there it is not."""
+        if self.choice.tier == "confined":
+            return
         for folder in self.folders:
-            if folder.whole:
-                folder.adopt(folder.new_names())
+            if not folder.whole or not folder.new_names():
+                continue
+            before = left_behind.others(folder.path, self._records)
+            there = folder.new_names()
+            if not before.awake and left_behind.others(folder.path, self._records) == before:
+                folder.adopt(there)
+                for record in self._records:
+                    record.renew()
+
+    def wake(self) -> None:
+        """A task is about to begin."""
+        for record in self._records:
+            record.rest(0, None)
+
+    def rest(self) -> None:
+        """No task runs, and all that they have left is swept."""
+        for record in self._records:
+            record.rest(0, {} if all(folder.whole for folder in self.folders) else None)
+
+    @property
+    def _records(self) -> list[left_behind.Record]:
+        return [record for worker in self.workers for record in worker.records]
 
     def sweep(self) -> list[str]:
         return [f"{folder.path.name}/{text}" for folder in self.folders for text in folder.sweep()]

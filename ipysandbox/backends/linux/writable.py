@@ -58,7 +58,9 @@ def by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
 
 class WritableFolder:
     """One writable path of a sandbox. ``protected`` tells, by relative path, the names that programs act on, ``hidden``
-    those that no sandbox may read. ``before``: sweep what an earlier sandbox has left; it is not to be measured."""
+    those that no sandbox may read. ``before``: sweep what an earlier sandbox has left; it is not to be measured.
+    ``awake``: other sandboxes that may be writing here just now, by their folders and what lay there before them; what
+    else bears a name that programs act on does not count as having been here."""
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class WritableFolder:
         protected: Callable[[str], bool],
         hidden: Callable[[str], bool],
         before: Before | None = None,
+        awake: Sequence[tuple[Path, Mapping[str, Identity]]] = (),
     ) -> None:
         self.path = path
         self.device = os.stat(path).st_dev
@@ -85,16 +88,16 @@ class WritableFolder:
             found = (
                 (relative, _identity(info, relative, folder)) for info, relative, folder, trap in self._look() if trap
             )
-            self._here_before = dict(found)
+            self._here_before = {
+                relative: identity for relative, identity in found if _was_there(path, relative, identity, awake)
+            }
         else:
             # What the user may have narrowed since stays so, but for its owner.
             changed = os.stat(path).st_ctime_ns > before.until
             self._mode = before.mode & (self._mode | 0o700 if changed else 0o7777)
         self._earlier = before
         # What programs act on is covered inside: it keeps its content and its name, wherever its folder is moved.
-        self._covered = {
-            (identity, _name(relative)) for relative, identity in self._here_before.items() if identity[0] in _COVERED
-        }
+        self._trust(self._here_before)
         self._base_bytes, self._base_files = self._count() if before is None else (0, 0)
         self.bytes = self.files = 0
         #: Whether the last ``measure`` looked at every file.
@@ -178,8 +181,11 @@ class WritableFolder:
     def adopt(self, names: Mapping[str, Identity]) -> None:
         """From now on these count as having been here before: the user has put them here, and what isn't a link is
         covered inside."""
-        self._here_before = {**self._here_before, **names}
-        self._covered |= {(there, _name(relative)) for relative, there in names.items() if there[0] in _COVERED}
+        self._trust({**self._here_before, **names})
+
+    def _trust(self, names: Mapping[str, Identity]) -> None:
+        self._here_before = names
+        self._covered = {(there, _name(relative)) for relative, there in names.items() if there[0] in _COVERED}
 
     def _was_here(self, info: os.stat_result, relative: str, folder: int) -> bool:
         identity = _identity(info, relative, folder)
@@ -221,7 +227,10 @@ class WritableFolder:
         done: list[str] = []
         self.written, self.written_total = [], 0
         entries = self._look(below_new=True)
+        here: dict[str, Identity] = {}
         for info, relative, folder, trap in entries:
+            if trap and self._was_here(info, relative, folder):
+                here[relative] = _identity(info, relative, folder)
             if stat.S_ISDIR(info.st_mode) and relative.count("/") >= MOST_DEPTH - 1:
                 self._tell_once(done, f"{relative[:60]}… is nested too deep to be looked into")
             if not trap:
@@ -238,6 +247,9 @@ class WritableFolder:
                 text = f"{relative} could not be disarmed ({exc.strerror}): look at it before you use this folder"
                 self._tell_once(done, text)
         entries.close()
+        if self.whole and self._earlier is None:
+            # What has gone, by its owner's hand or another sandbox's sweep, is not trusted when it comes again.
+            self._trust(here)
         with contextlib.suppress(FileNotFoundError):  # its owner has removed the folder
             if stat.S_IMODE(os.stat(self.path).st_mode) != self._mode:
                 os.chmod(self.path, self._mode)
@@ -290,6 +302,16 @@ class WritableFolder:
                 except FileNotFoundError:
                     return candidate
         raise FileExistsError(17, "no free name left")
+
+
+def _was_there(
+    folder: Path, relative: str, identity: Identity, awake: Sequence[tuple[Path, Mapping[str, Identity]]]
+) -> bool:
+    """Whether it lay here before each of the others that may write at this place."""
+    place = Path(os.path.realpath(folder), relative)
+    return all(
+        here.get(str(place.relative_to(other))) == identity for other, here in awake if place.is_relative_to(other)
+    )
 
 
 def _name(relative: str) -> str:
