@@ -54,11 +54,12 @@ class TaskRun:
         """Seconds since its call was handed in; 0 while its sandbox starts."""
         return time.monotonic() - self.began if self.began else 0.0
 
-    async def talk(self, sock: socket.socket, secrets: KnownSecrets, send: Send) -> Reply | None:
-        """Hand the call in, and pass its value on as it comes; None where there was no whole answer."""
+    async def talk(self, sock: socket.socket, secrets: KnownSecrets, send: Send, turn: asyncio.Lock) -> Reply | None:
+        """Hand the call in, and pass its value on as it comes; None where there was no whole answer. ``turn``: see
+        ``ReplyReader``."""
         assert self.instance is not None
         asking = asyncio.ensure_future(self._ask(sock))
-        reader = ReplyReader(sock, Redactor(secrets))
+        reader = ReplyReader(sock, Redactor(secrets), turn)
         try:
             reply = await reader.read()
             if reply.kind == "ok":

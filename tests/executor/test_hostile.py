@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from ipysandbox import SandboxDied, SandboxError, SandboxExecutor, TaskError, ValueRefused
+from ipysandbox import LimitExceeded, SandboxDied, SandboxError, SandboxExecutor, TaskError, ValueRefused
 from ipysandbox.executor.outcome import Outcome, Raised
 from ipysandbox.executor.verdict import error_of, value_of
 from ipysandbox.supervisor.limits import LimitHit
@@ -45,6 +46,11 @@ def reply(kind: int, head: object, *buffers: bytes, sizes: tuple[int, ...] = ())
     )
 
 
+def answer_at_length(size: int) -> None:
+    """With text that is all escapes."""
+    answer_with(reply(0, b'{"v":1,"value":"' + rb"\\u005c" * (size // 7) + b'"}'))
+
+
 def value(tree: object) -> dict[str, Any]:
     return {"v": 1, "value": tree}
 
@@ -69,6 +75,23 @@ def test_what_is_no_answer_is_a_task_that_died(make_pool: MakePool) -> None:
     for name, future in futures.items():
         assert isinstance(future.exception(), (SandboxDied, ValueRefused)), name
     assert pool.submit(divmod, 7, 2).result() == (3, 1)
+
+
+def test_a_long_answer_does_not_keep_the_limits_of_others_waiting(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", 'tok-9f8e"7d6c\\5b4a')
+    pool, quick = make_pool(3, timeout="60s"), make_pool(1, timeout="1s")
+    assert pool.submit(lambda: "é" * 3_000_000).result() == "é" * 3_000_000
+    assert quick.submit(len, "ab").result() == 2
+    futures = [pool.submit(answer_at_length, size) for size in (63 << 20, 63 << 20, 7 << 20, 7 << 20)]
+    error = quick.submit(time.sleep, 1000).exception()
+    answers = [future.exception() for future in futures]
+    assert isinstance(error, LimitExceeded)
+    assert error.name == "wall"
+    assert error.observed is not None
+    assert error.observed < 2 * error.value
+    assert ["make numbers an array" in str(answer) for answer in answers] == [True, True, False, False]
 
 
 def test_a_forged_answer_is_data_and_names_no_class(make_pool: MakePool) -> None:
