@@ -269,6 +269,27 @@ def test_what_a_task_leaves_in_results_is_disarmed_before_its_result_is_told(
     assert (project / "results/.git").is_dir()
 
 
+def test_a_task_that_makes_and_removes_what_is_hidden_keeps_no_other_from_starting(
+    make_pool: MakePool, make_box: Callable[..., ipysandbox.Sandbox]
+) -> None:
+    def make_and_remove() -> None:
+        while True:
+            with open("results/x.env", "w"):
+                time.sleep(0.005)
+            os.unlink("results/x.env")
+            time.sleep(0.005)
+
+    pool = make_pool(2, timeout="30s")
+    if not namespaces(pool):
+        pytest.skip("there a writable folder that holds such a name is refused")
+    busy = pool.submit(make_and_remove)
+    wait_until(busy.running)
+    assert [pool.submit(double, x).result() for x in range(20)] == [2 * x for x in range(20)]
+    for _ in range(2):
+        assert make_box().run("1 + 1").status == "ok"
+    assert busy.cancel()
+
+
 def test_it_is_recorded_what_ran_and_how_it_went(pool: SandboxExecutor) -> None:
     pool.submit(double, 1).result()
     with pytest.raises(ZeroDivisionError):
