@@ -100,7 +100,7 @@ class TaskRun:
         texts = {name: text[-_MOST_TEXT:] for name, text in reply.texts.items()}
         if reply.kind == "refused":
             return {"status": "refused", "text": texts["message"], "kind": "value"}
-        asked = limit_rules.from_error(self.limits, texts["name"], texts["message"])
+        asked = limit_rules.from_error(self.limits, texts["name"], texts["message"], texts["module"])
         return {"status": "error" if asked is None else "limit", "error": texts, "limit": asked}
 
     def _over_output(self) -> LimitHit | None:

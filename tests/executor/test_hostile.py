@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import json
 import os
 import struct
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ipysandbox import LimitExceeded, SandboxDied, SandboxError, SandboxExecutor, TaskError, ValueRefused
+from ipysandbox.backends.linux import nursery
 from ipysandbox.executor.outcome import Outcome, Raised
 from ipysandbox.executor.verdict import error_of, value_of
 from ipysandbox.supervisor.limits import LimitHit
@@ -117,6 +123,40 @@ def test_a_forged_answer_is_data_and_names_no_class(make_pool: MakePool) -> None
     many = value(list(range(300_000)))
     assert isinstance(pool.submit(answer_with, reply(0, many)).exception(), (SandboxDied, ValueRefused))
     assert not os.path.exists("/tmp/owned")
+
+
+def test_words_alone_are_no_limit(make_pool: MakePool) -> None:
+    own = type("MemoryError", (Exception,), {})
+
+    def fail(error: Callable[..., Exception], *arguments: object) -> None:
+        raise error(*arguments)
+
+    pool = make_pool(2, timeout="20s")
+    text = "[Errno 28] No space left on device"
+    assert type(pool.submit(fail, ValueError, text).exception()) is ValueError
+    assert type(pool.submit(fail, own, "mine").exception()) is TaskError
+    for error, arguments, name in ((OSError, (28, "full"), "disk"), (MemoryError, (), "memory")):
+        hit = pool.submit(fail, error, *arguments).exception()
+        assert isinstance(hit, LimitExceeded)
+        assert hit.name == name
+
+
+class Finder(importlib.abc.MetaPathFinder):  # as a development install puts one there, which leads to a project
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> importlib.machinery.ModuleSpec:
+        return importlib.util.spec_from_file_location(name, self._folder / f"{name}.py")
+
+
+def test_a_nursery_loads_what_is_installed_and_nothing_that_a_project_could_have_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "developed.py").write_text("raise SystemExit")
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder(tmp_path)])
+    [failed], _ = nursery._load(("colorsys", "developed"))
+    assert failed.startswith("developed: ModuleNotFoundError")
+    assert "colorsys" in sys.modules
 
 
 def test_an_outcome_travels_as_frames_and_what_is_none_is_refused() -> None:
