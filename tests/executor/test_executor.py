@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import io
 import itertools
 import os
 import subprocess
@@ -248,6 +249,35 @@ def test_what_tasks_print_is_shown_cleaned_and_bounded(
     assert len(out) < 75_000
     with pytest.raises(ValueRefused, match="SERVICE_TOKEN"):
         pool.submit(len, os.environ["SERVICE_TOKEN"])
+
+
+def test_what_the_policy_came_to_is_said_at_the_start(
+    make_pool: MakePool, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\n')
+    assert make_pool(1).submit(double, 1).result() == 2
+    assert "ipysandbox policy trust" in capsys.readouterr().err
+
+
+def test_whatever_fails_while_results_come_nobody_waits_for_ever(
+    make_pool: MakePool, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\n')
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    pool = make_pool(1)
+    for _ in range(2):  # notices at the start and after it, and what tasks print
+        pool.submit(lambda: (os.makedirs("results/.git/hooks"), print("x", file=sys.stderr))).result()
+    first, second = pool.submit(sleep), pool.submit(double, 2)
+    second.add_done_callback(lambda _done: sys.exit())
+    third = pool.submit(sleep)
+    assert first.cancel()
+    assert second.result() == 4
+    with pytest.raises(SandboxDied, match="SystemExit"):
+        third.result()
+    with pytest.raises(SandboxDied):
+        pool.submit(double, 3)
 
 
 def test_what_a_task_leaves_in_results_is_disarmed_before_its_result_is_told(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
 import os
+import socket
 import struct
 import sys
 import time
@@ -20,7 +22,9 @@ from ipysandbox import LimitExceeded, SandboxDied, SandboxError, SandboxExecutor
 from ipysandbox.backends.linux import nursery
 from ipysandbox.executor.outcome import Outcome, Raised
 from ipysandbox.executor.verdict import error_of, value_of
+from ipysandbox.output.redact import Redactor
 from ipysandbox.supervisor.limits import LimitHit
+from ipysandbox.supervisor.task_reply import NoReply, ReplyReader
 
 MakePool = Callable[..., SandboxExecutor]
 
@@ -81,6 +85,21 @@ def test_what_is_no_answer_is_a_task_that_died(make_pool: MakePool) -> None:
     for name, future in futures.items():
         assert isinstance(future.exception(), (SandboxDied, ValueRefused)), name
     assert pool.submit(divmod, 7, 2).result() == (3, 1)
+
+
+def test_an_answer_that_is_cut_off_in_the_middle_of_a_buffer_is_none() -> None:
+    async def read() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        ours.send(b"what it never reads, so that its end is a reset")
+        theirs.sendall(reply(0, value(1), sizes=(1 << 20,)))
+        reader = ReplyReader(ours, Redactor(), asyncio.Lock())
+        answer = await reader.read()
+        theirs.close()
+        with ours, pytest.raises(NoReply):
+            assert [piece async for piece in reader.pieces(answer)]
+
+    asyncio.run(read())
 
 
 def test_a_long_answer_does_not_keep_the_limits_of_others_waiting(
