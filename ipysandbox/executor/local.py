@@ -229,20 +229,32 @@ class TaskRunner:
         return kind, number, data
 
     def _read(self) -> None:
-        with contextlib.suppress(OSError, EOFError, ValueError):
-            while True:
-                self._on_frame(*self._receive())
+        why = "the sandbox supervisor ended"
+        try:
+            while (frame := self._next_frame()) is not None:
+                self._on_frame(*frame)
+        except BaseException as exc:  # noqa: BLE001 - a callback's, or lack of memory: nobody may wait for ever
+            why = f"the executor's reader failed ({type(exc).__name__}: {exc})"
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)  # what runs there would be heard of by nobody
         with self._lock:
-            self._closed = self._closed or SandboxDied("the sandbox supervisor ended; make a new executor")
+            self._closed = self._closed or SandboxDied(f"{why}; make a new executor")
             left, self._tasks = [task.future for task in self._tasks.values()], {}
             self._waiting.clear()
             self._sent.clear()
         for future in left:
             _resolve(future, Outcome("died", text=self._closed.message, kind="died"))
 
+    def _next_frame(self) -> tuple[int, int, bytes] | None:
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            return self._receive()
+        return None
+
     def _on_frame(self, kind: int, number: int, data: bytes) -> None:
         if kind == wire.NOTICE:
-            self._on_notice(json.loads(data)["notice"])
+            notice = json.loads(data)["notice"]
+            with contextlib.suppress(Exception):  # results matter more
+                self._on_notice(notice)
             return
         if kind == wire.RECORDS and self._on_records is not None:
             self._on_records(json.loads(data))
@@ -256,12 +268,13 @@ class TaskRunner:
         elif kind == wire.PIECE and not task.future.done():
             task.pieces.append(data)
         elif kind == wire.DONE:
+            outcome = None if task.future.done() else _outcome(json.loads(data), task.pieces)
             with self._lock:
                 del self._tasks[number]
                 self._sent.discard(number)
             self._send_waiting()
-            if not task.future.done():
-                _resolve(task.future, _outcome(json.loads(data), task.pieces))
+            if outcome is not None:
+                _resolve(task.future, outcome)
 
     # -- end
 

@@ -167,7 +167,8 @@ class SandboxExecutor(Executor):
                 future.cancel()
             elif not future.done():
                 outcome = done.result()
-                self._printed.show(outcome)
+                with contextlib.suppress(Exception):  # a stream of the caller's own; the result matters more
+                    self._printed.show(outcome)
                 self._resolve(future, outcome)
         finally:
             future.let_go()
@@ -270,11 +271,18 @@ class SandboxExecutor(Executor):
 
 def _kind_of_runner(client: Any) -> Callable[..., Runner]:
     if client is None:
-        return TaskRunner
+        return _on_this_machine
     from .dask import DaskRunner, require_usable
 
     require_usable(client)
     return functools.partial(DaskRunner, client)
+
+
+def _on_this_machine(**options: Any) -> TaskRunner:
+    runner = TaskRunner(**options)
+    for notice in runner.notices:
+        _show_notice(notice)
+    return runner
 
 
 def _processors(client: Any, runner: Runner | None) -> int:
@@ -304,4 +312,5 @@ class _no_bar:  # noqa: N801 - used like a function
 
 
 def _show_notice(text: str) -> None:
-    print(f"ipysandbox: {text}", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+        print(f"ipysandbox: {text}", file=sys.stderr)

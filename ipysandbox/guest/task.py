@@ -77,7 +77,8 @@ def _raised(exc: BaseException) -> tuple[bytes, Sequence[Any], int]:
 def _encoded(result: object) -> tuple[bytes, Sequence[Any], int]:
     try:
         tree, buffers = values.encode(result)
-        return json.dumps(tree).encode(), buffers, VALUE
+        # As it is rather than escaped: what is read outside is bounded by its bytes.
+        return json.dumps(tree, ensure_ascii=False).encode("utf-8", "surrogatepass"), buffers, VALUE
     except values.Untransferable as exc:
         return json.dumps({"message": str(exc)[:_MOST_TEXT]}).encode(), (), REFUSED
     except BaseException as exc:  # noqa: BLE001 - whatever the value's own methods raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -43,8 +44,11 @@ _ASKED = {
     "memory": "memory: the code asked for more than the {value} that the sandbox may hold",
     "disk": "disk space: the code asked for more than the {value}, or the {files} files, that the sandbox may write",
 }
-#: What code meets when the kernel refuses it more, by exception; the sandbox's word, used for wording only.
-_MEMORY = ("MemoryError", "_ArrayMemoryError")
+#: What code meets when the kernel refuses it more, by exception; the sandbox's word, used for wording only. The
+#: module of its class is known of tasks.
+_MEMORY = {"MemoryError": "builtins", "_ArrayMemoryError": "numpy"}
+#: Python's own that carry a number of the kernel's.
+_OS_ERRORS = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, OSError)}
 _ERRNO_LIMITS = {28: "disk", 27: "disk", 122: "disk", 24: "open_files", 11: "processes", 12: "memory"}
 
 
@@ -127,13 +131,17 @@ def enforced(limits: Limits, found: Mapping[str, int]) -> LimitHit | None:
     return hit("memory", limits.memory, found["memory"]) if "memory" in found else None
 
 
-def from_error(limits: Limits, ename: str, evalue: str) -> LimitHit | None:
-    """The limit behind an error that the code met and did not catch (a MemoryError, "no space left on device")."""
-    if ename in _MEMORY:
+def from_error(limits: Limits, ename: str, evalue: str, module: str = "") -> LimitHit | None:
+    """The limit behind an error that the code met and did not catch (a MemoryError, "no space left on device").
+
+    ``module``: of its class; empty where that isn't known."""
+    if ename in _MEMORY and module.partition(".")[0] in ("", _MEMORY[ename]):
         return hit("memory", limits.memory, None)
+    if module not in ("", "builtins"):
+        return None
     if ename == "RuntimeError" and "can't start new thread" in evalue:
         return hit("processes", limits.processes, None)
-    number = re.match(r"\[Errno (\d+)\]", evalue)
+    number = re.match(r"\[Errno (\d+)\]", evalue) if ename in _OS_ERRORS else None
     name = _ERRNO_LIMITS.get(int(number[1])) if number and len(number[1]) < 4 else None
     if name == "processes" and ename != "BlockingIOError":
         return None

@@ -87,6 +87,8 @@ class TaskLane:
         #: Tasks that have begun and whose outcome is not out; and one look at the folders at a time.
         self._busy, self._turn = 0, asyncio.Lock()
         self._next_sweep = 0.0
+        #: One long answer at a time is looked into.
+        self._reading = asyncio.Lock()
         self._done = {"ok": 0}
         self._killed_by = ""
         self._closing: asyncio.Future[None] | None = None
@@ -219,7 +221,7 @@ class TaskLane:
         assert self._watch is not None
         self._watch.begin(run)
         await self._send(wire.STARTED, run.number, b"")
-        reply = await run.talk(sock, self._host.secrets, self._send)
+        reply = await run.talk(sock, self._host.secrets, self._send, self._reading)
         if reply is None:  # its program has ended, most likely, and then the rest does by itself, saying how
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(run.instance.ended.wait(), _LAST_SECONDS)

@@ -54,11 +54,12 @@ class TaskRun:
         """Seconds since its call was handed in; 0 while its sandbox starts."""
         return time.monotonic() - self.began if self.began else 0.0
 
-    async def talk(self, sock: socket.socket, secrets: KnownSecrets, send: Send) -> Reply | None:
-        """Hand the call in, and pass its value on as it comes; None where there was no whole answer."""
+    async def talk(self, sock: socket.socket, secrets: KnownSecrets, send: Send, turn: asyncio.Lock) -> Reply | None:
+        """Hand the call in, and pass its value on as it comes; None where there was no whole answer. ``turn``: see
+        ``ReplyReader``."""
         assert self.instance is not None
         asking = asyncio.ensure_future(self._ask(sock))
-        reader = ReplyReader(sock, Redactor(secrets))
+        reader = ReplyReader(sock, Redactor(secrets), turn)
         try:
             reply = await reader.read()
             if reply.kind == "ok":
@@ -99,7 +100,7 @@ class TaskRun:
         texts = {name: text[-_MOST_TEXT:] for name, text in reply.texts.items()}
         if reply.kind == "refused":
             return {"status": "refused", "text": texts["message"], "kind": "value"}
-        asked = limit_rules.from_error(self.limits, texts["name"], texts["message"])
+        asked = limit_rules.from_error(self.limits, texts["name"], texts["message"], texts["module"])
         return {"status": "error" if asked is None else "limit", "error": texts, "limit": asked}
 
     def _over_output(self) -> LimitHit | None:

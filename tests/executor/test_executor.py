@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import io
 import itertools
 import os
 import subprocess
@@ -250,6 +251,35 @@ def test_what_tasks_print_is_shown_cleaned_and_bounded(
         pool.submit(len, os.environ["SERVICE_TOKEN"])
 
 
+def test_what_the_policy_came_to_is_said_at_the_start(
+    make_pool: MakePool, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\n')
+    assert make_pool(1).submit(double, 1).result() == 2
+    assert "ipysandbox policy trust" in capsys.readouterr().err
+
+
+def test_whatever_fails_while_results_come_nobody_waits_for_ever(
+    make_pool: MakePool, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\n')
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    pool = make_pool(1)
+    for _ in range(2):  # notices at the start and after it, and what tasks print
+        pool.submit(lambda: (os.makedirs("results/.git/hooks"), print("x", file=sys.stderr))).result()
+    first, second = pool.submit(sleep), pool.submit(double, 2)
+    second.add_done_callback(lambda _done: sys.exit())
+    third = pool.submit(sleep)
+    assert first.cancel()
+    assert second.result() == 4
+    with pytest.raises(SandboxDied, match="SystemExit"):
+        third.result()
+    with pytest.raises(SandboxDied):
+        pool.submit(double, 3)
+
+
 def test_what_a_task_leaves_in_results_is_disarmed_before_its_result_is_told(
     pool: SandboxExecutor, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -267,6 +297,27 @@ def test_what_a_task_leaves_in_results_is_disarmed_before_its_result_is_told(
     wait_until(lambda: "Disarmed" in capsys.readouterr().err)
     pool.shutdown()
     assert (project / "results/.git").is_dir()
+
+
+def test_a_task_that_makes_and_removes_what_is_hidden_keeps_no_other_from_starting(
+    make_pool: MakePool, make_box: Callable[..., ipysandbox.Sandbox]
+) -> None:
+    def make_and_remove() -> None:
+        while True:
+            with open("results/x.env", "w"):
+                time.sleep(0.005)
+            os.unlink("results/x.env")
+            time.sleep(0.005)
+
+    pool = make_pool(2, timeout="30s")
+    if not namespaces(pool):
+        pytest.skip("there a writable folder that holds such a name is refused")
+    busy = pool.submit(make_and_remove)
+    wait_until(busy.running)
+    assert [pool.submit(double, x).result() for x in range(20)] == [2 * x for x in range(20)]
+    for _ in range(2):
+        assert make_box().run("1 + 1").status == "ok"
+    assert busy.cancel()
 
 
 def test_it_is_recorded_what_ran_and_how_it_went(pool: SandboxExecutor) -> None:

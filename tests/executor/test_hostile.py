@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import json
 import os
+import socket
 import struct
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ipysandbox import SandboxDied, SandboxError, SandboxExecutor, TaskError, ValueRefused
+from ipysandbox import LimitExceeded, SandboxDied, SandboxError, SandboxExecutor, TaskError, ValueRefused
+from ipysandbox.backends.linux import nursery
 from ipysandbox.executor.outcome import Outcome, Raised
 from ipysandbox.executor.verdict import error_of, value_of
+from ipysandbox.output.redact import Redactor
 from ipysandbox.supervisor.limits import LimitHit
+from ipysandbox.supervisor.task_reply import NoReply, ReplyReader
 
 MakePool = Callable[..., SandboxExecutor]
 
@@ -45,6 +56,11 @@ def reply(kind: int, head: object, *buffers: bytes, sizes: tuple[int, ...] = ())
     )
 
 
+def answer_at_length(size: int) -> None:
+    """With text that is all escapes."""
+    answer_with(reply(0, b'{"v":1,"value":"' + rb"\\u005c" * (size // 7) + b'"}'))
+
+
 def value(tree: object) -> dict[str, Any]:
     return {"v": 1, "value": tree}
 
@@ -71,6 +87,38 @@ def test_what_is_no_answer_is_a_task_that_died(make_pool: MakePool) -> None:
     assert pool.submit(divmod, 7, 2).result() == (3, 1)
 
 
+def test_an_answer_that_is_cut_off_in_the_middle_of_a_buffer_is_none() -> None:
+    async def read() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        ours.send(b"what it never reads, so that its end is a reset")
+        theirs.sendall(reply(0, value(1), sizes=(1 << 20,)))
+        reader = ReplyReader(ours, Redactor(), asyncio.Lock())
+        answer = await reader.read()
+        theirs.close()
+        with ours, pytest.raises(NoReply):
+            assert [piece async for piece in reader.pieces(answer)]
+
+    asyncio.run(read())
+
+
+def test_a_long_answer_does_not_keep_the_limits_of_others_waiting(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", 'tok-9f8e"7d6c\\5b4a')
+    pool, quick = make_pool(3, timeout="60s"), make_pool(1, timeout="1s")
+    assert pool.submit(lambda: "é" * 3_000_000).result() == "é" * 3_000_000
+    assert quick.submit(len, "ab").result() == 2
+    futures = [pool.submit(answer_at_length, size) for size in (63 << 20, 63 << 20, 7 << 20, 7 << 20)]
+    error = quick.submit(time.sleep, 1000).exception()
+    answers = [future.exception() for future in futures]
+    assert isinstance(error, LimitExceeded)
+    assert error.name == "wall"
+    assert error.observed is not None
+    assert error.observed < 2 * error.value
+    assert ["make numbers an array" in str(answer) for answer in answers] == [True, True, False, False]
+
+
 def test_a_forged_answer_is_data_and_names_no_class(make_pool: MakePool) -> None:
     pool = make_pool(2, timeout="20s")
     pickled = {"t": "code", "b": 0}
@@ -94,6 +142,40 @@ def test_a_forged_answer_is_data_and_names_no_class(make_pool: MakePool) -> None
     many = value(list(range(300_000)))
     assert isinstance(pool.submit(answer_with, reply(0, many)).exception(), (SandboxDied, ValueRefused))
     assert not os.path.exists("/tmp/owned")
+
+
+def test_words_alone_are_no_limit(make_pool: MakePool) -> None:
+    own = type("MemoryError", (Exception,), {})
+
+    def fail(error: Callable[..., Exception], *arguments: object) -> None:
+        raise error(*arguments)
+
+    pool = make_pool(2, timeout="20s")
+    text = "[Errno 28] No space left on device"
+    assert type(pool.submit(fail, ValueError, text).exception()) is ValueError
+    assert type(pool.submit(fail, own, "mine").exception()) is TaskError
+    for error, arguments, name in ((OSError, (28, "full"), "disk"), (MemoryError, (), "memory")):
+        hit = pool.submit(fail, error, *arguments).exception()
+        assert isinstance(hit, LimitExceeded)
+        assert hit.name == name
+
+
+class Finder(importlib.abc.MetaPathFinder):  # as a development install puts one there, which leads to a project
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> importlib.machinery.ModuleSpec:
+        return importlib.util.spec_from_file_location(name, self._folder / f"{name}.py")
+
+
+def test_a_nursery_loads_what_is_installed_and_nothing_that_a_project_could_have_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "developed.py").write_text("raise SystemExit")
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder(tmp_path)])
+    [failed], _ = nursery._load(("colorsys", "developed"))
+    assert failed.startswith("developed: ModuleNotFoundError")
+    assert "colorsys" in sys.modules
 
 
 def test_an_outcome_travels_as_frames_and_what_is_none_is_refused() -> None:

@@ -29,7 +29,7 @@ from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
 from .group_keeper import GroupKeeper
 from .groups import Bounds
-from .instance import LinuxInstance, identities, new_key
+from .instance import LinuxInstance, identities, new_key, until_files_hold
 from .plan import Bind, Plan
 from .task_room import TaskRoom, Tools
 from .writable import WritableFolder
@@ -67,9 +67,8 @@ class LinuxBackend(Backend):
     async def start(self, request: StartRequest) -> Instance:
         self._make_ready(request.effective)
         cards = await self._cards(request.effective)
-        return await until_fit(
-            self.zygotes, request.effective.policy.start, functools.partial(self._start, request, cards)
-        )
+        once = functools.partial(self._start, request, cards)
+        return await until_files_hold(lambda: until_fit(self.zygotes, request.effective.policy.start, once))
 
     def _make_ready(self, effective: Effective) -> None:
         """Raises StartError unless every guarantee can be held here, as fully as the policy requires."""

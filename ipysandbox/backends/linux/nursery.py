@@ -23,7 +23,7 @@ from typing import Any
 
 from ipysandbox.guest import task as guest
 
-from . import confined, launch, libc
+from . import confined, launch, libc, preload
 
 _HEADER = struct.Struct("!I")
 _MOST_REQUEST = 64 << 20
@@ -51,8 +51,9 @@ def _load(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
     failed, spoiled, before = [], [], _threads()
     for name in names:
         try:
-            importlib.import_module(name)
-        except Exception as exc:  # noqa: BLE001 - the task's to meet, where it needs it
+            with preload.installed_only():
+                importlib.import_module(name)
+        except BaseException as exc:  # noqa: BLE001 - the task's to meet, where it needs it
             failed.append(f"{name}: {type(exc).__name__}: {exc}")
         now = _threads()
         if now - before:

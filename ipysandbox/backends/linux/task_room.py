@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -26,6 +27,7 @@ from .choice import Choice
 from .confined_plan import ConfinedPlan
 from .group_keeper import GroupKeeper
 from .groups import Bounds, Group, Used
+from .instance import FilesChanged, until_files_hold
 from .plan import Plan
 from .task_instance import Task
 from .writable import WritableFolder
@@ -108,12 +110,16 @@ class TaskRoom:
     async def look_now_and_then(self) -> None:
         """Before a task: the same, but for at most a share of the time."""
         if time.monotonic() >= self._next_look and not self._looking.locked():
-            try:
-                await self.look()
-            except StartError:
-                # A task may have put there what no sandbox can be given.
-                await in_thread(self.sweep)
-                await self.look()
+            await self.look_again()
+
+    async def look_again(self) -> None:
+        """While tasks run."""
+        try:
+            await self.look()
+        except StartError:
+            # A task may have put there what no sandbox can be given.
+            await in_thread(self.sweep)
+            await self.look()
 
     def _make_plan(self) -> Plan | ConfinedPlan:
         if self.choice.tier != "confined":
@@ -299,6 +305,9 @@ class Worker:
         if self._reader is None or self._reader.done():  # the kernel ended it with a task, for the memory
             await self.close()
             await self.start()
+        return await until_files_hold(functools.partial(self._begin, number))
+
+    async def _begin(self, number: int) -> tuple[Task, socket.socket]:
         room = self._room
         if self._sent != room.generation:
             self._sent, self._proven = room.generation, 0
@@ -326,9 +335,13 @@ class Worker:
             os.close(out_w)
         try:
             await instance.wait_ready(START_SECONDS)
-        except BaseException:
+        except BaseException as exc:
             sock.close()
             await instance.kill()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await self.ended(number)
+            if isinstance(exc, FilesChanged):  # by a task that runs
+                await room.look_again()
             raise
         self._proven = 1
         sock.setblocking(False)
