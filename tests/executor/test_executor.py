@@ -140,6 +140,27 @@ def test_a_limit_or_a_crash_ends_its_own_task_and_says_so(make_pool: MakePool) -
         pool.submit(bytearray, 1 << 50).result()
 
 
+def test_a_task_answers_with_no_more_than_it_may_hold(make_pool: MakePool) -> None:
+    def stream() -> None:
+        import socket
+        import struct
+
+        tree = b'{"v":1,"value":{"t":"bytes","b":0}}'
+        for fd in range(3, 64):
+            try:
+                sock = socket.socket(fileno=os.dup(fd))
+                sock.sendall(struct.pack("!4sBQIQ", b"IPT1", 0, len(tree), 1, 300 << 20) + tree)
+                for _ in range(300):
+                    sock.sendall(bytes(1 << 20))
+            except OSError:
+                continue
+        os._exit(0)
+
+    pool = make_pool(1, limits={"memory": "256MiB"})
+    with pytest.raises(ValueRefused, match=r"300.0 MiB, more than the 256.0 MiB that limits.memory"):
+        pool.submit(stream).result()
+
+
 def test_a_task_that_runs_can_be_cancelled_and_one_that_waits(make_pool: MakePool) -> None:
     pool = make_pool(1)
     running, waiting = pool.submit(sleep), pool.submit(double, 1)
