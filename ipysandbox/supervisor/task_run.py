@@ -32,7 +32,7 @@ _MOST_TEXT = 60 << 10
 Send = Callable[[int, int, bytes], Awaitable[None]]
 
 
-@dataclass
+@dataclass(eq=False)
 class TaskRun:
     number: int
     #: The call, as ``executor.call`` packs it.
@@ -50,6 +50,9 @@ class TaskRun:
     #: Of the executor's writable folders, what was in them when it began.
     folder_bytes: int = 0
     folder_files: int = 0
+    #: What it had written by then; and whether another task has run at the same time since it began.
+    written: int = 0
+    shared: bool = False
 
     @property
     def wall(self) -> float:
