@@ -17,12 +17,10 @@ from .watch import BUSY_SECONDS, COST_FACTOR, EXACT_ABOVE, FILL_RATE, HIDDEN, SO
 #: what the count does not see (fallocate, memory that is mapped) is then too little for the limit of another.
 _EXPLAINS = 0.75
 _TOGETHER = (
-    "{limit} Other tasks use the same writable folders, and it could not be told which of them wrote that, or made "
-    "those files: all that ran at the time were ended, this one too, whether it had a part in it or not."
+    " It could not be told which of them it was: all that ran at the time were ended, this one too, whether it had a "
+    "part in it or not."
 )
-_MOST_WRITTEN = (
-    "{limit} That is what the writable folders, which other tasks use too, have grown by; it had written most."
-)
+_MOST_WRITTEN = " This one had written most."
 
 
 class TaskWatch:
@@ -114,18 +112,18 @@ class TaskWatch:
         if not over:
             return
         worst = max((hit for _, hit in over), key=lambda hit: hit.observed or 0)
-        for run, text in self._guilty(running, worst).items():
-            run.hit = replace(worst, text=text.format(limit=worst.text))
+        for run, more in self._guilty(running, worst).items():
+            run.hit = replace(worst, text=_of_all(worst.text) + more) if more else worst
             self._stop(run)
         for run in self._running.values():
             run.folder_bytes, run.folder_files = self._bytes, self._files
             run.written = _written(run)
 
     def _guilty(self, running: list[TaskRun], hit: limit_rules.LimitHit) -> dict[TaskRun, str]:
-        """Those to end, and what to say. A file does not tell who wrote it. A task's own count does, but for what it
-        leaves out: where that is not little, all that may have done it are ended, so that who did is among them."""
+        """Those to end, and what more to say. A file does not tell who wrote it. A task's own count does, but for what
+        it leaves out: where that is not little, all that may have done it are ended, so that who did is among them."""
         if len(running) == 1 and not running[0].shared:
-            return {running[0]: "{limit}"}
+            return {running[0]: ""}
         counts = {run: _written(run) - run.written for run in running}
         most = max(running, key=counts.__getitem__)
         if hit.name == "disk" and counts[most] >= _EXPLAINS * (hit.observed or 0):
@@ -138,6 +136,12 @@ class TaskWatch:
             return limit_rules.hit("disk", run.limits.disk, disk)
         most = limit_rules.files_allowed(run.limits)
         return limit_rules.hit("files", most, files) if files > most else None
+
+
+def _of_all(text: str) -> str:
+    """The sentence is one sandbox's."""
+    text = text.replace(": the sandbox ", ": the tasks that share the writable folders together ")
+    return text.replace(", its limit ", ", the limit ")
 
 
 def _written(run: TaskRun) -> int:
