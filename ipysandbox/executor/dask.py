@@ -32,7 +32,8 @@ from .outcome import Outcome
 
 #: Bytes of one call: the scheduler holds all that wait, to send them again when a worker is lost.
 MOST_CALL = 64 << 20
-#: So many workers may be lost while they run the same task: most likely it is what they were lost to.
+#: So many workers may be lost while they run the same task. The last time nothing of the executor runs beside it: what
+#: a worker is lost to then is it, and not its neighbour.
 MOST_TRIES = 3
 #: Tasks at a worker beyond those that it runs, so that it never waits for one.
 _AHEAD = 2
@@ -62,6 +63,8 @@ class _Worker:
     slots: int
     #: In the order in which they were sent, which is that in which Dask runs them: the first ``slots`` have begun.
     tasks: dict[int, None] = field(default_factory=dict)
+    #: The task that has it for itself, or will when those before it are done.
+    kept: int | None = None
 
 
 class DaskRunner:
@@ -89,6 +92,8 @@ class DaskRunner:
         self._numbers = itertools.count(1)
         self._tasks: dict[int, _Task] = {}
         self._waiting: deque[int] = deque()
+        #: Those that wait for a worker of their own: see MOST_TRIES.
+        self._suspects: list[int] = []
         self._workers: dict[str, _Worker] = {}
         self._refused: dict[str, str] = {}
         self._gone: set[str] = set()
@@ -201,11 +206,14 @@ class DaskRunner:
             for number in reversed(worker.tasks):
                 task = self._tasks[number]
                 task.lost += number in begun
-                if task.lost < MOST_TRIES:
-                    self._drop(task)
-                    self._waiting.appendleft(number)
-                else:
+                if task.lost >= MOST_TRIES:
                     lost.append(task)
+                    continue
+                self._drop(task)
+                if task.lost == MOST_TRIES - 1:
+                    self._suspects.append(number)
+                else:
+                    self._waiting.appendleft(number)
             if not self._workers and self._alone is None and self._closed is None:
                 self._alone = threading.Timer(_ALONE_SECONDS, self._todo.put, [self._give_up])
                 self._alone.daemon = True
@@ -223,8 +231,9 @@ class DaskRunner:
         with self._lock:
             if self._workers:
                 return
-            left = [self._tasks[number] for number in self._waiting if number in self._tasks]
+            left = [self._tasks[number] for number in (*self._suspects, *self._waiting) if number in self._tasks]
             self._waiting.clear()
+            self._suspects.clear()
             text = _none_usable(self._refused).message
         for task in left:
             self._resolve(task, Outcome("died", text=text, kind=SandboxDied.kind))
@@ -251,12 +260,10 @@ class DaskRunner:
         """Give workers what waits, the least busy first."""
         while True:
             with self._lock:
-                while self._waiting and self._waiting[0] not in self._tasks:
-                    self._waiting.popleft()  # cancelled
-                address = self._free() if self._waiting and self._closed is None else None
-                if address is None:
+                found = self._next() if self._closed is None else None
+                if found is None:
                     return
-                number = self._waiting.popleft()
+                number, address = found
                 task = self._tasks[number]
                 task.worker, task.sent = address, task.sent + 1
                 self._workers[address].tasks[number] = None
@@ -269,14 +276,39 @@ class DaskRunner:
                 follow = self._follow(task, task.handle)
             asyncio.run_coroutine_threadsafe(follow, self._client.loop.asyncio_loop)
 
-    def _free(self) -> str | None:
-        used = {address: len(worker.tasks) for address, worker in self._workers.items()}
-        if self._most is not None and sum(used.values()) >= self._most:
+    def _next(self) -> tuple[int, str] | None:
+        """``_lock`` is held. The task to send now, and where to."""
+        if self._most is not None and sum(len(worker.tasks) for worker in self._workers.values()) >= self._most:
             return None
+        for number in self._suspects:
+            address = self._own(number)
+            if address is not None and not self._workers[address].tasks:
+                self._suspects.remove(number)
+                return number, address
+        while self._waiting and self._waiting[0] not in self._tasks:
+            self._waiting.popleft()  # cancelled
+        address = self._free() if self._waiting else None
+        return None if address is None else (self._waiting.popleft(), address)
+
+    def _own(self, number: int) -> str | None:
+        """The worker that a task has for itself, which gets no other from now on."""
+        free = []
+        for address, worker in self._workers.items():
+            if worker.kept == number:
+                return address
+            if worker.kept is None:
+                free.append(address)
+        found = min(free, key=lambda address: len(self._workers[address].tasks), default=None)
+        if found is not None:
+            self._workers[found].kept = number
+        return found
+
+    def _free(self) -> str | None:
+        used = {address: len(worker.tasks) for address, worker in self._workers.items() if worker.kept is None}
         room = {
-            address: used[address] / worker.slots
-            for address, worker in self._workers.items()
-            if used[address] < worker.slots + _AHEAD
+            address: count / self._workers[address].slots
+            for address, count in used.items()
+            if count < self._workers[address].slots + _AHEAD
         }
         return min(room, key=room.__getitem__, default=None)
 
@@ -318,11 +350,21 @@ class DaskRunner:
     def _drop(self, task: _Task) -> None:
         """``_lock`` is held. Where it runs, it is killed; a result that is there is let go."""
         handle, task.handle = task.handle, None
+        if task.lost:
+            self._release(task.number)
         worker = self._workers.get(task.worker)
         if worker is not None:
             worker.tasks.pop(task.number, None)
         if handle is not None and self._client.status == "running":
             self._client.loop.add_callback(_cancel, self._client, handle)
+
+    def _release(self, number: int) -> None:
+        """The worker that it had for itself, or was to have, is all tasks' again."""
+        if number in self._suspects:
+            self._suspects.remove(number)
+        for worker in self._workers.values():
+            if worker.kept == number:
+                worker.kept = None
 
     def _cancel(self, number: int) -> None:
         with self._lock:

@@ -27,6 +27,9 @@ from ipysandbox.policy import Effective, complete_policy, resolve
 from .local import TaskRunner
 from .outcome import MOST_BUFFERS, Outcome
 
+#: The share of a worker's memory that values may have, all together: each is there up to three times on its way from
+#: the sandbox to Dask, beside results that Dask holds and what the caller's other code needs.
+_VALUES = 1 / 8
 #: Records of a worker that go home with one result; the oldest are left out, and stay in the worker's own trail.
 MOST_RECORDS = 1000
 #: Bytes of the JSON of the records; how many frames follow, and the size of each.
@@ -147,7 +150,7 @@ class SandboxPlugin(WorkerPlugin):
             if self._supervisor is not None and not self._supervisor.alive():
                 runner = None
         try:
-            running = (runner or self._open()).submit(call, limits)
+            running = (runner or self._open()).submit(call, {**(limits or {}), **self._room()})
             with self._lock:
                 self._running[key] = running
             try:
@@ -161,6 +164,11 @@ class SandboxPlugin(WorkerPlugin):
         except SandboxError as exc:
             outcome = Outcome("failed", text=str(exc), kind=exc.kind)
         return packed(self._taken(), outcome)
+
+    def _room(self) -> dict[str, float]:
+        """For the value of one task: the same for all, so that none leaves the others without."""
+        memory = self._worker.memory_manager.memory_limit
+        return {"value": memory * _VALUES / self._worker.state.nthreads} if memory else {}
 
     def _taken(self) -> list[dict[str, Any]]:
         return [self._records.popleft() for _ in range(len(self._records))]

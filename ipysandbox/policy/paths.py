@@ -123,4 +123,11 @@ class Places:
 def without_inner(paths: Iterable[Path]) -> tuple[Path, ...]:
     """The paths in their order, less those that lie below another."""
     unique = list(dict.fromkeys(paths))
-    return tuple(p for p in unique if not any(p != other and within(str(p), str(other)) for other in unique))
+    outer: set[Path] = set()
+    last: Path | None = None
+    # By their parts, what lies below a path comes right behind it; as text, "/a-b" stands between "/a" and "/a/b".
+    for path in sorted(unique, key=lambda path: path.parts):
+        if last is None or path.parts[: len(last.parts)] != last.parts:
+            outer.add(path)
+            last = path
+    return tuple(path for path in unique if path in outer)

@@ -167,7 +167,8 @@ class TaskLane:
         own = json.loads(bytes(view[wire.OPTIONS.size : size]))
         limits = self.effective.policy.limits
         less = {name: min(float(own[name]), getattr(limits, name)) for name in ("wall", "cpu") if name in own}
-        run = TaskRun(number, view[size:], replace(limits, **less), killed_by=self._killed_by)
+        room = min(wire.MOST_VALUE, int(own.get("value", wire.MOST_VALUE)))
+        run = TaskRun(number, view[size:], replace(limits, **less), room, killed_by=self._killed_by)
         self._waiting[number] = run
         self._queue.put_nowait(run)
 

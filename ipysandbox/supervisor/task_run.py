@@ -32,12 +32,14 @@ _MOST_TEXT = 60 << 10
 Send = Callable[[int, int, bytes], Awaitable[None]]
 
 
-@dataclass
+@dataclass(eq=False)
 class TaskRun:
     number: int
     #: The call, as ``executor.call`` packs it.
     call: memoryview
     limits: Limits
+    #: Bytes of a value that the worker of a cluster has room for.
+    room: int = wire.MOST_VALUE
     instance: Task | None = None
     hit: LimitHit | None = None
     cancelled: bool = False
@@ -48,6 +50,9 @@ class TaskRun:
     #: Of the executor's writable folders, what was in them when it began.
     folder_bytes: int = 0
     folder_files: int = 0
+    #: What it had written by then; and whether another task has run at the same time since it began.
+    written: int = 0
+    shared: bool = False
 
     @property
     def wall(self) -> float:
@@ -61,7 +66,7 @@ class TaskRun:
         asking = asyncio.ensure_future(self._ask(sock))
         reader = ReplyReader(sock, Redactor(secrets), turn)
         try:
-            reply = await reader.read()
+            reply = self._within_bounds(await reader.read())
             if reply.kind == "ok":
                 async for piece in reader.pieces(reply):
                     await send(wire.PIECE, self.number, piece)
@@ -72,6 +77,18 @@ class TaskRun:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             sock.close()
+
+    def _within_bounds(self, reply: Reply) -> Reply:
+        """Before a value's buffers are read: who sends them need not have held them, and whoever asked has to."""
+        count, most = len(reply.tree) + sum(reply.sizes), min(self.room, self.limits.memory)
+        if reply.kind != "ok" or count <= most:
+            return reply
+        if self.limits.memory <= self.room:
+            whose = "that limits.memory lets a task hold"
+        else:
+            whose = "that the worker has room for: its threads share an eighth of its memory limit"
+        text = f"the value has {limit_rules.size(count)}, more than the {limit_rules.size(most)} {whose}"
+        return Reply("refused", texts={"message": text})
 
     async def _ask(self, sock: socket.socket) -> None:
         function = wire.OPTIONS.unpack_from(self.call)[0]

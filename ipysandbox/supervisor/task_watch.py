@@ -13,6 +13,15 @@ from . import limits as limit_rules
 from .task_run import TaskRun, over_output
 from .watch import BUSY_SECONDS, COST_FACTOR, EXACT_ABOVE, FILL_RATE, HIDDEN, SOONEST, WRITE_RATE
 
+#: Of what a shared folder has grown by, so much one task must have written by its own count to be ended alone for it:
+#: what the count does not see (fallocate, memory that is mapped) is then too little for the limit of another.
+_EXPLAINS = 0.75
+_TOGETHER = (
+    " It could not be told which of them it was: all that ran at the time were ended, this one too, whether it had a "
+    "part in it or not."
+)
+_MOST_WRITTEN = " This one had written most."
+
 
 class TaskWatch:
     """``stop`` ends a task; ``failed`` is told what can't be measured, and ends all."""
@@ -32,6 +41,9 @@ class TaskWatch:
 
     def begin(self, run: TaskRun) -> None:
         run.folder_bytes, run.folder_files = self._bytes, self._files
+        others = [other for other in self._running.values() if other is not run]
+        for one in (run, *others) if others else ():
+            one.shared = True
         self._began.set()
 
     def close(self) -> None:
@@ -90,20 +102,33 @@ class TaskWatch:
             self._stop(run)
 
     def _look_at_folders(self) -> None:
-        """Writable folders are shared by all: of those tasks in whose time they have grown by more than the limit, the
-        one that has written most is ended, and what it has left counts for none of the others."""
+        """Writable folders are shared by all. When they have grown by more than the limit in the time of any task that
+        runs, who did it is ended; and what is left there counts for none of the others."""
         limits = self._room.effective.policy.limits
         rows = [folder.measure(max(1 << 20, limits.disk // 16)) for folder in self._room.folders]
         self._bytes, self._files = sum(row[0] for row in rows), sum(row[1] for row in rows)
-        over = [run for run in self._running.values() if run.instance is not None and run.hit is None]
-        over = [run for run in over if self._grown(run) is not None]
+        running = [run for run in self._running.values() if run.instance is not None and run.hit is None]
+        over = [(run, hit) for run in running if (hit := self._grown(run)) is not None]
         if not over:
             return
-        worst = max(over, key=lambda run: written_by(run.instance.pid) if run.instance is not None else 0)
-        worst.hit = self._grown(worst)
-        self._stop(worst)
+        worst = max((hit for _, hit in over), key=lambda hit: hit.observed or 0)
+        for run, more in self._guilty(running, worst).items():
+            run.hit = replace(worst, text=_of_all(worst.text) + more) if more else worst
+            self._stop(run)
         for run in self._running.values():
             run.folder_bytes, run.folder_files = self._bytes, self._files
+            run.written = _written(run)
+
+    def _guilty(self, running: list[TaskRun], hit: limit_rules.LimitHit) -> dict[TaskRun, str]:
+        """Those to end, and what more to say. A file does not tell who wrote it. A task's own count does, but for what
+        it leaves out: where that is not little, all that may have done it are ended, so that who did is among them."""
+        if len(running) == 1 and not running[0].shared:
+            return {running[0]: ""}
+        counts = {run: _written(run) - run.written for run in running}
+        most = max(running, key=counts.__getitem__)
+        if hit.name == "disk" and counts[most] >= _EXPLAINS * (hit.observed or 0):
+            return {most: _MOST_WRITTEN}
+        return {run: _TOGETHER for run in running if self._bytes > run.folder_bytes or self._files > run.folder_files}
 
     def _grown(self, run: TaskRun) -> limit_rules.LimitHit | None:
         disk, files = self._bytes - run.folder_bytes, self._files - run.folder_files
@@ -111,3 +136,17 @@ class TaskWatch:
             return limit_rules.hit("disk", run.limits.disk, disk)
         most = limit_rules.files_allowed(run.limits)
         return limit_rules.hit("files", most, files) if files > most else None
+
+
+def _of_all(text: str) -> str:
+    """The sentence is one sandbox's."""
+    text = text.replace(": the sandbox ", ": the tasks that share the writable folders together ")
+    return text.replace(", its limit ", ", the limit ")
+
+
+def _written(run: TaskRun) -> int:
+    """What lies in its own folder for temporary files, and what it has printed, is none of the shared folders'."""
+    instance = run.instance
+    if instance is None:
+        return 0
+    return max(0, written_by(instance.pid) - run.usage.disk - instance.out.count - instance.err_count)

@@ -19,7 +19,7 @@ STARTED, NOTICE = 15, 16
 #: What has been recorded in the audit trail since (a JSON list), before the outcome that it is about; if asked for.
 RECORDS = 17
 
-#: Before a call: bytes of the JSON with its own limits, which follows.
+#: Before a call: bytes of the JSON with its own limits, which follows: "wall", "cpu"; "value", bytes of its result.
 OPTIONS = struct.Struct("!I")
 #: A supervisor's socket for executors, in its folder.
 SOCKET = "tasks.sock"

@@ -220,6 +220,84 @@ def test_a_lost_worker_costs_no_result_and_a_task_that_loses_three_is_given_up(
     _until(lambda: {*_runner(pool)._workers} - before)
 
 
+@pytest.fixture(scope="module")
+def pair(_own_folders: None) -> Iterator[Any]:
+    """One worker, on which two tasks are beside each other."""
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            processes=True,
+            memory_limit="1GiB",
+            dashboard_address=None,
+            silence_logs=50,
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_a_value_that_would_cost_the_worker_its_memory_is_refused_and_the_neighbour_has_its_result(
+    pair: Any, study: Path, results: Path
+) -> None:
+    def stream(megabytes: int) -> None:
+        """Answer with more than was ever held."""
+        import socket
+        import struct
+
+        tree = b'{"v":1,"value":{"t":"bytes","b":0}}'
+        for fd in range(3, 64):
+            with contextlib.suppress(OSError):
+                sock = socket.socket(fileno=os.dup(fd))
+                sock.sendall(struct.pack("!4sBQIQ", b"IPT1", 0, len(tree), 1, megabytes << 20) + tree)
+                for _ in range(megabytes):
+                    sock.sendall(bytes(1 << 20))
+        os._exit(0)
+
+    def waits() -> int:
+        while not os.path.exists("results/go"):
+            time.sleep(0.02)
+        return 7
+
+    before = _workers(pair)
+    with SandboxExecutor(client=pair, project=study, limits={"memory": "256MiB"}) as pool:
+        neighbour = pool.submit(waits)
+        with pytest.raises(ValueRefused, match=r"400.0 MiB, more than the 64.0 MiB .* an eighth of its memory limit"):
+            pool.submit(stream, 400).result(_SECONDS)
+        assert len(pool.submit(bytes, 50 << 20).result(_SECONDS)) == 50 << 20
+        (results / "go").touch()
+        assert neighbour.result(_SECONDS) == 7
+    assert _workers(pair) == before
+
+
+def test_a_task_beside_one_that_loses_its_workers_has_its_result(pair: Any, study: Path, results: Path) -> None:
+    def begins(name: str) -> str:
+        open(f"results/{name}-{time.monotonic()}", "w").close()
+        while not (name == "innocent" and os.path.exists("results/go")):
+            time.sleep(0.02)
+        return name
+
+    def begun(name: str) -> int:
+        return len([*results.glob(f"{name}-*")])
+
+    with SandboxExecutor(client=pair, project=study) as pool:
+        guilty, innocent = pool.submit(begins, "guilty"), pool.submit(begins, "innocent")
+        number = min(_runner(pool)._tasks)
+        for count in range(1, 4):
+            if count == 3:
+                (results / "go").touch()
+            _until(lambda count=count: begun("guilty") == count and (count == 3 or begun("innocent") == count))
+            where = _runner(pool)._tasks[number].worker
+            _until(lambda where=where: _is_watched(pair, where))
+            assert len(_runner(pool)._workers[where].tasks) == (2 if count < 3 else 1)
+            os.kill(_workers(pair)[where], signal.SIGKILL)
+        with pytest.raises(SandboxDied, match="3 workers of the Dask cluster were lost"):
+            guilty.result(_SECONDS)
+        assert innocent.result(_SECONDS) == "innocent"
+        # What was kept for one is all tasks' again.
+        assert [*pool.map(abs, range(4))] == [*range(4)]
+
+
 def test_a_cancelled_task_is_killed_on_its_worker_and_what_waits_never_runs(
     pool: SandboxExecutor, results: Path
 ) -> None:

@@ -141,6 +141,65 @@ def test_a_limit_or_a_crash_ends_its_own_task_and_says_so(make_pool: MakePool) -
         pool.submit(bytearray, 1 << 50).result()
 
 
+def test_who_fills_a_shared_folder_uncounted_is_ended_with_those_beside_it(make_pool: MakePool) -> None:
+    def allocates() -> None:
+        for _ in range(40):
+            with open(f"results/{time.monotonic()}", "wb") as file:
+                os.posix_fallocate(file.fileno(), 0, 8 << 20)
+            time.sleep(0.05)
+        time.sleep(60)
+
+    def writes_little() -> None:
+        for _ in range(400):
+            with open("results/small", "a") as file:
+                file.write("hello" * 1000)
+            time.sleep(0.05)
+
+    def copies() -> None:
+        for number in range(40):
+            with open(f"results/{number}", "wb") as file:
+                file.write(bytes(8 << 20))
+            time.sleep(0.05)
+        time.sleep(60)
+
+    pool = make_pool(2, limits={"disk": "64MiB"}, timeout="60s")
+    futures = [pool.submit(writes_little), pool.submit(allocates)]
+    for future in futures:
+        with pytest.raises(LimitExceeded, match="could not be told which") as caught:
+            future.result()
+        assert caught.value.name == "disk"
+        assert "the sandbox wrote" not in str(caught.value)
+    # What a task has written by its own count is its own.
+    beside, guilty = pool.submit(time.sleep, 4), pool.submit(copies)
+    with pytest.raises(LimitExceeded, match="This one had written most"):
+        guilty.result()
+    assert beside.result() is None
+    with pytest.raises(LimitExceeded, match="disk") as alone:
+        pool.submit(allocates).result()
+    assert "share the writable folders" not in str(alone.value)
+
+
+def test_a_task_answers_with_no_more_than_it_may_hold(make_pool: MakePool) -> None:
+    def stream() -> None:
+        import socket
+        import struct
+
+        tree = b'{"v":1,"value":{"t":"bytes","b":0}}'
+        for fd in range(3, 64):
+            try:
+                sock = socket.socket(fileno=os.dup(fd))
+                sock.sendall(struct.pack("!4sBQIQ", b"IPT1", 0, len(tree), 1, 300 << 20) + tree)
+                for _ in range(300):
+                    sock.sendall(bytes(1 << 20))
+            except OSError:
+                continue
+        os._exit(0)
+
+    pool = make_pool(1, limits={"memory": "256MiB"})
+    with pytest.raises(ValueRefused, match=r"300.0 MiB, more than the 256.0 MiB that limits.memory"):
+        pool.submit(stream).result()
+
+
 def test_a_task_that_runs_can_be_cancelled_and_one_that_waits(make_pool: MakePool) -> None:
     pool = make_pool(1)
     running, waiting = pool.submit(sleep), pool.submit(double, 1)

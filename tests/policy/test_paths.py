@@ -7,9 +7,13 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from ipysandbox.errors import PolicyError
+from ipysandbox.policy.links import within
+from ipysandbox.policy.paths import without_inner
 
 if TYPE_CHECKING:
     from .conftest import Machine
@@ -160,3 +164,12 @@ def test_a_file_name_that_is_no_text_does_not_break_the_policy(machine: Machine)
     effective = machine.resolve(cwd=odd)
     assert effective.project == odd
     assert len(effective.digest()) == 64
+
+
+@hypothesis.given(
+    st.lists(st.lists(st.sampled_from(["a", "a-b", "a.b", "b", "~", " "]), max_size=4).map(lambda p: Path("/", *p)))
+)
+def test_of_paths_inside_each_other_the_outermost_stay_in_their_order(paths: list[Path]) -> None:
+    unique = [*dict.fromkeys(paths)]
+    kept = [p for p in unique if not any(p != other and within(str(p), str(other)) for other in unique)]
+    assert [*without_inner(paths)] == kept

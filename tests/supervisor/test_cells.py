@@ -44,6 +44,22 @@ def test_state_persists_and_ipython_syntax_works(project: Path, box: Sandbox) ->
     assert "Return the number of items" in result.stdout  # the pager's text, as plain output
 
 
+def test_a_thousand_paths_to_read_are_shown_and_what_they_hold_is_hidden(project: Path, make_box: MakeBox) -> None:
+    folders = [project / "many" / f"d{number}" for number in range(1000)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "x").touch()
+    (folders[700] / ".env").write_text("secret")
+    box = make_box(overrides={"files.read": [str(folder) for folder in folders]})
+    for _ in range(2):  # looked through at the start, and again before each cell
+        result = box.run(
+            "import os\nsum(os.path.getsize(f'many/d{n}/x') == 0 for n in range(1000))\n!cat many/d700/.env"
+        )
+        assert result.status == "ok", result.error
+        assert "secret" not in result.stdout
+    assert "1000" in str(box.run("sum(os.path.exists(f'many/d{n}/x') for n in range(1000))").outputs)
+
+
 def test_a_figure_a_table_and_updates_arrive(box: Sandbox) -> None:
     result = box.run("""
 import matplotlib.pyplot as plt, pandas as pd

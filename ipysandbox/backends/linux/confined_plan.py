@@ -15,6 +15,7 @@ from typing import Any
 
 from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective, compile_patterns
+from ipysandbox.policy.paths import without_inner
 
 from . import landlock
 from .layout import find_hidden, find_protected, interpreter_places, system_parts
@@ -109,15 +110,15 @@ def rules(
     found: list[tuple[str, int]] = []
     for bind in system_parts()[0]:
         found.append((os.path.realpath(bind.source), landlock.READ))
-    found += [(os.path.realpath(path), landlock.READ) for path in (*interpreter_places(), *extra)]
+    places = interpreter_places()
+    found += [(os.path.realpath(path), landlock.READ) for path in (*places, *extra)]
     found += [(os.path.realpath(f"/etc/{name}"), landlock.READ_FILE) for name in _ETC]
     found += [(f"/proc/{name}", landlock.READ_FILE) for name in _PROC]
     found += [(f"/dev/{name}", landlock.DEVICE) for name in _DEVICES]
     hidden = compile_patterns(effective.hidden)
-    tops = [p for p in effective.read if not any(other in p.parents for other in effective.read)]
     left_out: list[str] = []
-    for path in tops:
-        names = find_hidden(path, hidden) if path.is_dir() else []
+    for path in without_inner(effective.read):
+        names = find_hidden(path, hidden, places=places) if path.is_dir() else []
         left_out += (f"{path}/{name}" for name in names)
         found += _readable(path, names)
     for path in effective.write:

@@ -15,6 +15,7 @@ from ipysandbox import reach
 from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective, Matcher, compile_patterns
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
+from ipysandbox.policy.paths import without_inner
 
 from .plan import Bind, Overlay
 
@@ -61,7 +62,8 @@ class Layout:
 def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()) -> Layout:
     """Raises StartError when a path can't be shown as the policy asks."""
     binds, links = system_parts()
-    binds += [Bind(str(path)) for path in interpreter_places()]
+    places = interpreter_places()
+    binds += [Bind(str(path)) for path in places]
     binds += extra
     overlays, covered = [], []
     project = effective.project
@@ -91,7 +93,7 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
         if seen_whole and (path == project or project in path.parents):
             continue
         if path.is_dir():
-            names = find_hidden(path, hidden, mounts_shown=())
+            names = find_hidden(path, hidden, mounts_shown=(), places=places)
             overlays.append(Overlay(str(path), str(path), writable and project in path.parents, tuple(names)))
         else:
             binds.append(Bind(str(path), from_policy=True))
@@ -121,12 +123,12 @@ def hidden_paths(effective: Effective) -> list[str]:
     """Absolute paths of everything below the policy's paths that is to be hidden, as they are now."""
     matcher = compile_patterns(effective.hidden)
     tops = (*effective.read, *effective.write)
-    outer = [path for path in tops if not any(other in path.parents for other in tops)]
+    places = interpreter_places()
     return [
         f"{path}/{name}"
-        for path in outer
+        for path in without_inner(tops)
         if path.is_dir()
-        for name in find_hidden(path, matcher, mounts_shown=effective.write)
+        for name in find_hidden(path, matcher, mounts_shown=effective.write, places=places)
     ]
 
 
@@ -185,17 +187,22 @@ def find_protected(top: Path, patterns: Matcher) -> list[str]:
 
 
 def find_hidden(
-    top: Path, patterns: Matcher, *, mounts_shown: Sequence[Path] | None = None, repositories: bool = False
+    top: Path,
+    patterns: Matcher,
+    *,
+    mounts_shown: Sequence[Path] | None = None,
+    repositories: bool = False,
+    places: Sequence[Path] | None = None,
 ) -> list[str]:
     """Relative paths below ``top`` that the patterns match, outermost only.
 
     ``mounts_shown``: below which folders what is mounted inside ``top`` is shown too (None: everywhere). An overlay
-    doesn't show it, so that need not answer. Raises StartError when the folder can't be searched to its end: an unseen
-    name would not be hidden.
+    doesn't show it, so that need not answer. ``places``: the interpreter's, looked up unless given. Raises StartError
+    when the folder can't be searched to its end: an unseen name would not be hidden.
     """
     found: list[str] = []
     deadline = time.monotonic() + _HIDE_SECONDS
-    skip = {str(p) for p in interpreter_places()}
+    skip = {str(p) for p in (interpreter_places() if places is None else places)}
     mounts = reach.mounts_below(top)
     shown = [m for m in mounts if mounts_shown is None or any(Path(m).is_relative_to(path) for path in mounts_shown)]
     reach.require([top, *shown])
