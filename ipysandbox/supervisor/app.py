@@ -107,6 +107,7 @@ class Supervisor:
                 page=bool(body.get("page")),
                 pool=self.pool,
             )
+            managed.asked = (body.get("policy"), body.get("overrides"))
             self._starting += 1
             try:
                 await managed.start()
@@ -118,7 +119,8 @@ class Supervisor:
             if running is not None:
                 managed.notices += running.notices  # what nobody was told yet
                 changed = running.effective.differs_in(effective)
-                if changed and not body.get("fresh"):
+                # What the caller asks for otherwise than before, he knows.
+                if changed and managed.asked == running.asked and not body.get("fresh"):
                     managed.notices.append(f"The policy is another now ({', '.join(changed)}): so the sandbox is new.")
             self.sandboxes[name] = managed
             for notice in effective.notices:

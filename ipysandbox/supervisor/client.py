@@ -48,7 +48,7 @@ class ControlClient:
         """The decoded reply. Raises the SandboxError that the supervisor names, or SandboxDied when nobody answers."""
         try:
             payload = b"" if body is None else json.dumps(body).encode()
-            status, data = _exchange(str(self.folder / "ctl.sock"), method, quote(path), payload, timeout)
+            status, data = _exchange(str(self.folder / "ctl.sock"), method, quote(path, safe="/%"), payload, timeout)
         except (OSError, ValueError) as exc:
             raise SandboxDied(f"the sandbox supervisor does not answer ({exc})") from None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -40,7 +41,7 @@ def main(host_pid: int, ready_fd: int) -> None:
         except (OSError, SandboxError) as exc:
             if ready.closed:
                 raise
-            error = exc if isinstance(exc, SandboxError) else StartError(f"the supervisor can't start: {exc}")
+            error = exc if isinstance(exc, SandboxError) else _cannot_start(exc)
             tell({"error": error.to_json()})
         finally:
             if zygote is not None:
@@ -48,3 +49,9 @@ def main(host_pid: int, ready_fd: int) -> None:
                     zygote.control.close()
             if folder is not None:
                 runtime.remove(folder)
+
+
+def _cannot_start(exc: OSError) -> StartError:
+    hint = "Free some space where its sockets are, or set XDG_RUNTIME_DIR to another folder of yours."
+    full = exc.errno in (errno.ENOSPC, errno.EDQUOT)
+    return StartError(f"the supervisor can't start: {exc}", hint=hint if full else None)

@@ -74,6 +74,8 @@ class Managed:
         self.validate, self.notebook = validate, notebook
         self._page, self._pool = page, pool
         self.started = time.time()
+        #: The policy and the single settings that its client has asked for.
+        self.asked: object = None
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
         output = effective.policy.output

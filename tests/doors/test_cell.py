@@ -221,7 +221,10 @@ def test_an_empty_cell_is_told_apart(notebook: Notebook) -> None:
     [
         ("%%sandbox --tiemout 3s\n1", "did you mean --timeout?"),
         ("%sandbox stauts", "did you mean status?"),
-        ("%sandbox commmit", "choose from status, restart, stop, interrupt, policy, check, diff, audit, doctor)"),
+        (
+            "%sandbox commmit",
+            "choose from status, restart, stop, interrupt, policy, check, diff, audit, doctor, dashboard)",
+        ),
         ("%%sandbox -i df , L\n1", "without spaces, as in -i a,b"),
     ],
 )

@@ -24,7 +24,7 @@ def test_a_results_folder_that_links_outside_is_refused_by_name(machine: Machine
     with pytest.raises(PolicyError) as caught:
         machine.resolve()
     assert '"results" is a link to' in caught.value.message
-    assert str(machine.home / ".ssh") in caught.value.message
+    assert f'is a link to "{str(machine.home)[:60]}' in caught.value.message  # a long path is cut
 
 
 def test_a_results_folder_that_links_into_the_project_is_refused_too(machine: Machine) -> None:

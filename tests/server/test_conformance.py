@@ -133,12 +133,12 @@ async def test_the_policy_names_file_line_and_what_waits_for_approval_and_no_val
     assert "STUDY_API_KEY" in shown["variables"]["withheld"]
 
     seen = shown["file"]["digest"]
-    (study / "ipysandbox.toml").write_text('[limits]\nmemory = "128GiB"\n')
+    (study / "ipysandbox.toml").write_text('[limits]\nmemory = "6GiB"\n')
     assert await approve(seen) == 409  # it is not what was shown
     assert await approve((await policy())["file"]["digest"]) == 200
     shown = await policy()
     assert shown["file"]["trusted"] is True
-    assert setting(shown, "limits.memory")["value"] == "128GiB"
+    assert setting(shown, "limits.memory")["value"] == "6GiB"
 
     (study / "ipysandbox.toml").write_text('\n[limits]\nmemroy = "1GiB"\n')
     problem = (await policy())["problem"]
