@@ -670,13 +670,15 @@ def _changed(**fields: Any) -> Callable[[dict[str, Any]], str]:
     ],
 )
 def test_a_damaged_record_is_told_and_removed(
-    project: Path, box: Sandbox, change: Callable[[dict[str, Any]], str]
+    project: Path, make_box: Callable[..., Sandbox], change: Callable[[dict[str, Any]], str]
 ) -> None:
+    (project / "results").mkdir()
+    (project / "results" / ".envrc").write_text("x")
+    make_box()
     record = record_of(project)
     whole = json.loads(record.read_text())
     bad = record.with_name("0" * 16 + ".json")
     bad.write_text(change(whole))
-    (project / "results" / ".envrc").write_text("x")
     assert "damaged" in disarm([project / "results"])[0]
     assert not bad.exists()
     assert (project / "results" / ".envrc").exists()

@@ -42,7 +42,7 @@ _MOST_CHANGES, _MOST_LOOKED_AT = 5_000, 20_000
 _REPORT_BYTES = 1 << 20
 #: The monitor answers in a millisecond; it is a process of ours and waits for nothing else.
 _COVER_SECONDS = 10.0
-_QUICK_LOOK = 0.05
+_QUICK_LOOK = 0.25
 #: A sweep of so many entries takes a few milliseconds.
 _QUICK_ENTRIES = 300
 #: The search gives up by itself before that, unless the file system no longer answers.
