@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import warnings
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, ClassVar, NoReturn
 
 import zmq
 from ipykernel import ipkernel, kernelapp
@@ -174,7 +174,9 @@ class SandboxKernel(IPythonKernel):
             if os.getpid() != kernel:
                 _end_of_a_fork(status)
             streams.wait_for_programs()
-            cast(ForkAwareIOPubThread, self.iopub_thread).forget_ended_threads()
+            thread: Any = self.iopub_thread
+            if isinstance(thread, ForkAwareIOPubThread):
+                thread.forget_ended_threads()
             _ignore_interrupts()  # what is left is to send the reply, whole
 
     def raw_input(self, prompt: Any = "") -> Any:

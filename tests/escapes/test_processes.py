@@ -168,3 +168,21 @@ def test_what_the_kernel_counts_for_the_user_is_left_to_others(make_box: Callabl
     assert timers <= 1024
     assert sent >= 1000  # no bound of its own: see "Known limits"
     assert make_box().run("1 + 1").value == 2
+
+
+def test_a_cell_that_replaces_the_functions_of_what_runs_it_still_ends(make_box: Callable[..., Sandbox]) -> None:
+    box = make_box()
+    result = box.run(
+        """
+import sys
+for name, module in list(sys.modules.items()):
+    if name.startswith("ipysandbox"):
+        for key, value in list(vars(module).items()):
+            if callable(value) and not isinstance(value, type):
+                setattr(module, key, lambda *a, **k: None)
+print("replaced")
+""",
+        timeout="20s",
+    )
+    assert (result.status, result.stdout) == ("ok", "replaced\n")
+    assert box.run("print(6 * 7)", timeout="20s").stdout == "42\n"
