@@ -20,7 +20,6 @@ from ipysandbox.backends.base import Backend, Change, Instance, StartRequest
 from ipysandbox.check import check
 from ipysandbox.errors import SandboxError, StartError
 from ipysandbox.output import Cleaner, KnownSecrets, clean_text
-from ipysandbox.output.text import clean_characters
 from ipysandbox.policy import Effective
 from ipysandbox.policy.model import Limits
 
@@ -193,7 +192,7 @@ class Managed:
         finally:
             done += self._pool.disarmed
             self._pool.disarmed.clear()
-            self._tell_disarmed(done, ", left by a sandbox whose supervisor was killed")
+            self.trail.swept(done, ", left by a sandbox whose supervisor was killed")
 
     async def _attach(self, instance: Instance) -> None:
         """Connect the relay to a new kernel; a kernel that ends meanwhile is not waited for."""
@@ -267,7 +266,7 @@ class Managed:
         if instance is None:
             return
         async with self._life:
-            if self.lives(instance) and self.cell is None:
+            if self.lives(instance) and self.cell is None and instance.untouched():
                 # What the user has put into writable folders while nothing ran is not to be taken for its doing.
                 with contextlib.suppress(SandboxError, OSError):
                     await self.hide_new_names(instance)
@@ -417,15 +416,8 @@ class Managed:
             else:
                 removed = await asyncio.get_running_loop().run_in_executor(None, instance.sweep)
             self._written = instance.written()
-        self._tell_disarmed(removed)
+        self.trail.swept(removed)
         return removed
-
-    def _tell_disarmed(self, removed: list[str], whence: str = "") -> None:
-        if removed:
-            removed = [" ".join(clean_characters(text).split()) for text in removed]  # names are hostile text
-            shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
-            self.notices.append(f"Disarmed in writable folders{whence}: {shown}.")
-            self.trail.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])
 
     def recent_changes(self) -> tuple[list[Change], int]:
         """Some of those noted last, and how many there are; their paths are hostile text."""

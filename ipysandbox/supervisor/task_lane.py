@@ -25,7 +25,6 @@ from ipysandbox.backends.linux.backend import LinuxBackend
 from ipysandbox.backends.linux.task_room import TaskRoom, Worker, in_thread
 from ipysandbox.errors import SandboxError
 from ipysandbox.output.redact import KnownSecrets, Redactor
-from ipysandbox.output.text import clean_characters
 from ipysandbox.policy import Effective
 
 from . import task_wire as wire
@@ -102,9 +101,10 @@ class TaskLane:
         done: list[str] = []
         try:
             await self._host.backend.recover(self._room.request, done)
-            self._tell_disarmed(done, ", left by a sandbox whose supervisor was killed")
+            self._trail.swept(done, ", left by a sandbox whose supervisor was killed")
             self._folders.hold()
             await self._room.open()
+            await in_thread(self._room.rest)  # nothing has run yet
         except SandboxError as exc:
             self._trail.after(events.SANDBOX_REFUSED, severity="warning", reason=exc.message)
             raise
@@ -149,7 +149,7 @@ class TaskLane:
             self._watch.close()
             if self._next_sweep:  # what has been put there since the last task is the user's
                 await in_thread(self._room.adopt)
-        self._tell_disarmed(await self._room.close())
+        self._trail.swept(await self._room.close())
         self._folders.close()
         self._attempts.sum_up()
         if self._watch is not None:
@@ -296,16 +296,9 @@ class TaskLane:
     async def _sweep(self) -> None:
         began = time.monotonic()
         self._next_sweep = float("inf")
-        self._tell_disarmed(await in_thread(self._room.sweep))
+        self._trail.swept(await in_thread(self._room.sweep))
         now = time.monotonic()
         self._next_sweep = now + max(_SWEEP_SECONDS, 10 * (now - began))
-
-    def _tell_disarmed(self, removed: list[str], whence: str = "") -> None:
-        if removed:
-            removed = [" ".join(clean_characters(text).split()) for text in removed]  # names are hostile text
-            shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
-            self._notices.append(f"Disarmed in writable folders{whence}: {shown}.")
-            self._trail.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])
 
     # -- what it tells
 

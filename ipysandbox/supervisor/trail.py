@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ipysandbox.audit import AuditError, AuditLog
+from ipysandbox.audit import AuditError, AuditLog, events
 from ipysandbox.audit.record import Severity
 from ipysandbox.output.redact import Redactor
+from ipysandbox.output.text import clean_characters
 
 
 class Trail:
@@ -43,3 +44,11 @@ class Trail:
             self.before(action, severity=severity, **details)
         except AuditError as exc:
             self._notices.append(f"The audit trail could not be written: {exc.message}")
+
+    def swept(self, removed: list[str], whence: str = "") -> None:
+        """Tell and record what was disarmed in writable folders, if anything; one phrase each, names hostile."""
+        if removed:
+            removed = [" ".join(clean_characters(text).split()) for text in removed]
+            shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
+            self._notices.append(f"Disarmed in writable folders{whence}: {shown}.")
+            self.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])
