@@ -85,10 +85,11 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             self._task.cancel()
 
     async def _talk(self, after: int | None) -> None:
-        follower: Follower | None = None
         said: dict[str, Any] = {}
         due, said_at = 0.0, 0.0
         with contextlib.suppress(WebSocketClosedError):
+            # Before the first state: who has that can count on every record made from then on.
+            follower = await self._follow(after)
             while True:
                 now = time.monotonic()
                 if now >= due:
@@ -98,7 +99,9 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
                     if known != said or now - said_at >= HEARTBEAT:
                         said, said_at = known, now
                         await self.write_message(json.dumps(state))
-                follower = await self._tell_records(follower, after)
+                follower = follower or await self._follow(after)
+                if follower is not None:
+                    await self._tell_records(follower)
                 await self._pause(min(RECORDS, due - time.monotonic()))
                 due = min(due, time.monotonic() + self._interval)
 
@@ -113,18 +116,20 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         except Refused as refused:
             return {"type": "state", "now": time.time(), "supervisors": [], "message": refused.message}
 
-    async def _tell_records(self, follower: Follower | None, after: int | None) -> Follower | None:
-        """What is new in the audit trail, in bounded messages; a log that can't be read says so where it is paged."""
-        loop = asyncio.get_running_loop()
+    async def _follow(self, after: int | None) -> Follower | None:
+        """None where the log can't be read: paging through it says why."""
         try:
-            if follower is None:
-                follower = await loop.run_in_executor(None, lambda: Follower(after=after))
-            following = follower
-            records = await loop.run_in_executor(None, following.read)
+            return await asyncio.get_running_loop().run_in_executor(None, lambda: Follower(after=after))
         except (OSError, ValueError):
-            return follower
+            return None
+
+    async def _tell_records(self, follower: Follower) -> None:
+        """What is new in the audit trail, in bounded messages."""
+        try:
+            records = await asyncio.get_running_loop().run_in_executor(None, follower.read)
+        except (OSError, ValueError):
+            return
         for start in range(0, len(records), MOST_RECORDS):
             shown = [bounded.record(record) for record in records[start : start + MOST_RECORDS]]
             await self.write_message(json.dumps({"type": "records", "records": shown}))
             await asyncio.sleep(RECORDS)
-        return follower

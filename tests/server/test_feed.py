@@ -15,12 +15,13 @@ from tornado.httpclient import HTTPClientError
 from ipysandbox.server.handlers import DESCRIPTION
 
 
-async def until(feed: Any, kind: str, seconds: float = 10) -> dict[str, Any]:
+async def until(feed: Any, kind: str, seconds: float = 20) -> dict[str, Any]:
     """The next message of this kind, checked against the description."""
     described = json.loads(DESCRIPTION.read_text())
     schema = {**described["components"]["schemas"]["Message"], "components": described["components"]}
+    deadline = asyncio.get_running_loop().time() + seconds  # states keep coming, also where what is awaited doesn't
     while True:
-        text = await asyncio.wait_for(feed.read_message(), seconds)
+        text = await asyncio.wait_for(feed.read_message(), deadline - asyncio.get_running_loop().time())
         assert text is not None, "the feed was closed"
         message: dict[str, Any] = json.loads(text)
         Draft202012Validator(schema).validate(message)
