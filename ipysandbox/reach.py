@@ -13,9 +13,11 @@ import re
 import select
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import IO
 
 from .errors import StartError
 
@@ -89,20 +91,52 @@ def mounts_below(folder: str | Path) -> set[str]:
     return {point for point in _mounts() if point.startswith(top) and point != top}
 
 
-def _mounts() -> dict[str, str]:
-    """File system types by mount point; of several at one place the uppermost. proc_pid_mountinfo(5)."""
-    found = {}
-    with open("/proc/self/mountinfo", errors="surrogateescape") as file:
-        for line in file:
+class _Table:
+    """This process's mounts, read anew only when the kernel says that they have changed (proc_pid_mountinfo(5)): they
+    are asked for before every cell, and a login node may have hundreds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
+        self._pid = 0
+        self._poller = select.poll()
+        self._types: Mapping[str, str] = {}
+
+    def types(self) -> Mapping[str, str]:
+        with self._lock:
+            if self._file is None or self._pid != os.getpid():  # a forked process may be in another namespace
+                self._file, self._pid = open("/proc/self/mountinfo", "rb", buffering=0), os.getpid()  # noqa: SIM115
+                self._poller = select.poll()
+                self._poller.register(self._file, select.POLLPRI)
+                self._poller.poll(0)  # what changes from here on is told by the next
+                self._types = self._read(self._file)
+            elif self._poller.poll(0):
+                self._types = self._read(self._file)
+            return self._types
+
+    @staticmethod
+    def _read(file: IO[bytes]) -> Mapping[str, str]:
+        file.seek(0)
+        text = file.read().decode(errors="surrogateescape")
+        found = {}
+        for line in text.split("\n")[:-1]:
             before, _, after = line.partition(" - ")
             point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), before.split(" ")[4])
             found[point] = after.split(" ")[0]
-    # What the whole system lies on needs no asking: nothing would run if it did not answer.
-    found.pop("/", None)
-    return found
+        # What the whole system lies on needs no asking: nothing would run if it did not answer.
+        found.pop("/", None)
+        return found
 
 
-def _is_remote(path: str, mounts: dict[str, str]) -> bool:
+_table = _Table()
+
+
+def _mounts() -> Mapping[str, str]:
+    """File system types by mount point; of several at one place the uppermost."""
+    return _table.types()
+
+
+def _is_remote(path: str, mounts: Mapping[str, str]) -> bool:
     """Does the way to ``path``, links followed, lead over a file system that may stall? Looks at local ones only."""
     todo, current, links = path.split("/")[1:], "", 0
     while todo:

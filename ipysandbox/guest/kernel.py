@@ -356,6 +356,7 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     config = Config()
     config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written
     config.Session.key = program["key"].encode()
+    config.Kernel._execute_sleep = 0.0  # for outputs to come before the reply: the relay sees to that
     config.IPKernelApp.log_level = 40
     config.IPKernelApp.outstream_class = "ipysandbox.guest.streams.PipedOutStream"
     app = SandboxKernelApp.instance(config=config, kernel_class=SandboxKernel)

@@ -85,17 +85,17 @@ class Watch:
         self._task.cancel()
 
     def begin(self, cell: Cell, instance: Instance) -> None:
-        """Read the meters before ``cell`` runs: what was used before is not its own."""
-        if time.monotonic() - self._looked > _JUST_NOW:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # the next look ends what hides
-                self.usage = instance.measure()
+        """Read the meter of time before ``cell`` runs: what was used before is not its own."""
         cell.cpu_before = self.usage.cpu
+        if time.monotonic() - self._looked > _JUST_NOW:
+            with contextlib.suppress(ProcessLookupError):
+                cell.cpu_before = instance.cpu()
 
     async def end(self, cell: Cell, instance: Instance) -> bool:
         """Read the meters after ``cell``, and name what ended it; whether the sandbox lives."""
         alive = instance.alive()
         try:
-            self._note(cell, instance.measure())
+            self._note(cell, instance.measure(brief=True))
         except ProcessLookupError:
             alive = False
         except PermissionError:

@@ -76,9 +76,9 @@ class ConfinedInstance(LinuxInstance):
         if self._ended.is_set():
             threading.Thread(target=scratch.remove_tree, args=(self._scratch_path,)).start()
 
-    def measure(self) -> Usage:
+    def measure(self, *, brief: bool = False) -> Usage:
         """``processes`` counts threads too: nothing of the kernel's bounds them here, and the monitor is a program."""
-        return dataclasses.replace(super().measure(), processes=tasks.count(self.pid))
+        return dataclasses.replace(super().measure(brief=brief), processes=tasks.count(self.pid))
 
     def _measure_scratch(self) -> tuple[int, int, int]:
         return 0, *self._scratch_folder.measure(1 << 20)

@@ -50,6 +50,7 @@ _LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
 #: Figures that are shown are at most so old.
 _EXACT_SECONDS = 0.5
+_BRIEF_SECONDS = 0.5
 #: Stands beside the numbers of processes.
 _SCRATCH = 0
 #: Looks in a row that may find a certain process hidden, and any at all.
@@ -297,9 +298,17 @@ class LinuxInstance(Instance):
             self._enforced["memory"] = used.peak or used.memory or 0
         return used
 
-    def measure(self) -> Usage:
+    def cpu(self) -> float:
+        self._require_life()
+        counted = self._used().cpu
+        return counted if counted is not None else processes.sample(self.pid, self._cpu, beside=self._monitor).cpu
+
+    def _require_life(self) -> None:
         if not self.alive() or not self.pid:
             raise ProcessLookupError(self.pid)
+
+    def measure(self, *, brief: bool = False) -> Usage:
+        self._require_life()
         for record in self.records:
             record.touch()
         sample = processes.sample(self.pid, self._cpu, beside=self._monitor)
@@ -308,7 +317,7 @@ class LinuxInstance(Instance):
         rows = [folder.measure(step) for folder in self._folders]
         started = time.monotonic()
         # At most a tenth of the time goes into it, unless the disk filled.
-        if started >= self._next_descriptors or any(folder.walked for folder in self._folders):
+        if started >= self._next_descriptors + brief * _BRIEF_SECONDS or any(folder.walked for folder in self._folders):
             self._look_at_descriptors(sample.pids)
             self._next_descriptors = started + 10 * (time.monotonic() - started)
         used = self._used()
@@ -410,15 +419,13 @@ class LinuxInstance(Instance):
 
     def _look_for_names(self) -> tuple[list[str], list[tuple[WritableFolder, dict[str, Any]]]]:
         found = self._find_hidden()
-        mine = self.namespaces and self.untouched()
-        own = [there for folder in self._folders if (there := self._put_there(folder))] if mine else []
+        own = [there for folder in self._folders if (there := self._put_there(folder))] if self.namespaces else []
         # Asked last: nothing inside can have made what was found before.
-        return found, own if self.untouched() else []
+        return found, own if own and self.untouched() else []
 
     def _put_there(self, folder: WritableFolder) -> tuple[WritableFolder, dict[str, Any]] | None:
         """What has appeared and only the user can have put there: no other sandbox that writes there has run either."""
-        there = folder.new_names()
-        if not there:
+        if not folder.new_names() or not self.untouched():
             return None
         before = left_behind.others(folder.path, self.records)
         there = folder.new_names()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import site
 import sys
@@ -134,20 +135,29 @@ def hidden_paths(effective: Effective) -> list[str]:
 
 def interpreter_places() -> list[Path]:
     """Folders that this interpreter runs from: prefixes, site folders and its libraries; none inside another."""
+    places = _named_by_the_interpreter(tuple(sys.path))
+    # Both spellings where a prefix is reached through a link: programs use the one, the loader the other.
+    return list(_outermost(frozenset(p for p in (*places, *map(os.path.realpath, places)) if os.path.isdir(p))))
+
+
+@functools.lru_cache(maxsize=1)
+def _named_by_the_interpreter(search: tuple[str, ...]) -> frozenset[str]:
+    """``search``: where this process imports from."""
     paths = sysconfig.get_paths()
     places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, paths["purelib"], paths["platlib"]}
-    places |= set(site.getsitepackages()) & set(sys.path)
-    if site.getusersitepackages() in sys.path:
-        places.add(site.getusersitepackages())
+    places |= {*site.getsitepackages(), site.getusersitepackages()} & set(search)
     places.add(os.path.dirname(os.path.realpath(sys.executable)))
+    return frozenset(places)
+
+
+@functools.lru_cache(maxsize=1)
+def _outermost(folders: frozenset[str]) -> tuple[Path, ...]:
     found: list[Path] = []
-    # Both spellings where a prefix is reached through a link: programs use the one, the loader the other.
-    candidates = {Path(p) for p in places} | {Path(os.path.realpath(p)) for p in places}
-    for path in sorted((p for p in candidates if p.is_dir()), key=lambda p: len(p.parts)):
+    for path in sorted(map(Path, folders), key=lambda p: (len(p.parts), p)):
         covered = any(path == other or other in path.parents for other in found)
         if not covered and str(path) not in _SYSTEM and not str(path).startswith(("/usr/", "/bin/", "/lib/")):
             found.append(path)
-    return found
+    return tuple(found)
 
 
 def system_parts() -> tuple[list[Bind], dict[str, str]]:

@@ -58,7 +58,7 @@ class Record:
         self.path = state.folder(_NAME) / (secrets.token_hex(8) + _ENDING)
         self.folder, self._effective, self._pids = folder, effective, pids
         self._next = 0.0
-        self._fd = -1
+        self._fd = self._rest = -1
         with _alone() as directory:
             self._write(directory)
 
@@ -89,15 +89,26 @@ class Record:
     def rest(self, root: int, times: Mapping[int, int] | None) -> None:
         """All that the sandbox has left is swept, and below the process ``root`` (0: nothing runs) nothing has run
         since ``times``, as ``processes.run_times`` gives them; None: that can't be said any more."""
-        place = self.path.with_suffix(_REST)
         if times is None or self._fd < 0:
-            with contextlib.suppress(OSError):
-                place.unlink()
+            self._let_go_of_rest()
             return
-        with contextlib.suppress(OSError):  # a full disk: it counts as awake
-            part = place.with_suffix(".rest.part")
-            part.write_text(json.dumps({"root": root, "times": [*times.items()]}), encoding="ascii")
-            part.rename(place)
+        # In place, and read by nobody who doesn't compare it with what has run by then: what was read in the middle is
+        # broken, or true of each thread by itself.
+        data = json.dumps({"root": root, "times": [*times.items()]}).encode("ascii")
+        try:
+            if self._rest < 0:
+                self._rest = os.open(self.path.with_suffix(_REST), os.O_WRONLY | os.O_CREAT | _OPEN, 0o600)
+            os.pwrite(self._rest, data, 0)
+            os.ftruncate(self._rest, len(data))
+        except OSError:  # a full disk: it counts as awake
+            self._let_go_of_rest()
+
+    def _let_go_of_rest(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.with_suffix(_REST).unlink()
+        if self._rest >= 0:
+            os.close(self._rest)
+            self._rest = -1
 
     def touch(self) -> None:
         """The sandbox lives. Cheap enough to be called whenever that is looked at."""
@@ -110,9 +121,9 @@ class Record:
     def remove(self) -> None:
         """All has been swept."""
         if self._fd >= 0:
-            for path in (self.path, self.path.with_suffix(_REST)):
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()
+            self._let_go_of_rest()
             os.close(self._fd)
             self._fd = -1
 
