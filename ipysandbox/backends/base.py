@@ -139,6 +139,10 @@ class Instance(ABC):
         """Whether nothing inside has run since the last ``sweep`` began: what is new since then is somebody else's."""
 
     @abstractmethod
+    def at_rest(self) -> bool:
+        """The same for who asks again and again: cheap, and true for some milliseconds after something has begun."""
+
+    @abstractmethod
     def mark(self) -> None:
         """All that runs inside so far is ours: ``untouched`` counts from here."""
 

@@ -368,5 +368,8 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     if program["confined"]:
         confined.use_pipes(app.kernel.shell)
     _show_some_errors_shortly(app.kernel.shell)
+    # What IPython does for the first time with the first cell (milliseconds) is done before one is waited for.
+    app.kernel.shell.run_cell("None", silent=True)
+    app.kernel.shell.display_formatter.format(0)
     app.start()  # type: ignore[no-untyped-call]
     raise SystemExit(0)

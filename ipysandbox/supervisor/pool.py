@@ -87,7 +87,7 @@ class Pool:
 
     async def take(self, request: StartRequest) -> Ready | None:
         """One that is what a start would give now, or None."""
-        wanted = self._wanted.get(_key(request))
+        wanted = self._wanted.get(_key(request)) if request.effective.policy.start.pool else None
         while wanted is not None and wanted.ready:
             ready = wanted.ready.pop()
             self._wake.set()

@@ -68,7 +68,7 @@ class Watch:
         """A new sandbox; what its start has used is nobody's."""
         self.usage, self.peak_memory, self._overdrawn, self._looked = Usage(), 0, False, 0.0
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            self.usage = instance.measure()
+            self.usage = instance.measure(brief=True)
         self._cpu_at_end, self._first_processes = self.usage.cpu, self.usage.processes
 
     def wake(self) -> None:
@@ -127,6 +127,9 @@ class Watch:
             instance = self._box.instance
             if instance is not None and instance.alive():
                 try:
+                    if self._box.cell is None and instance.at_rest():
+                        self._looked, self._runs = time.monotonic(), False
+                        continue  # what it holds has not changed
                     self._look(instance, self._box.cell)
                     if self._box.cell is None:
                         in_background(self._box.look_between_cells(instance))

@@ -116,7 +116,8 @@ class LinuxInstance(Instance):
         self._status: int | None = None
         self._cpu = processes.CpuMeter(len(plan.cpus))
         self._descriptors = processes.Descriptors()
-        self._next_descriptors = 0.0
+        #: Nothing has run yet that could hold any.
+        self._next_descriptors = time.monotonic()
         self._hidden: dict[int, int] = {}
         self._hidden_looks = 0
         self._last_changes: list[Change] = []
@@ -128,6 +129,8 @@ class LinuxInstance(Instance):
         self._cards: Meter | None = None
         #: As the last sweep began.
         self._run_times: Mapping[int, int] | None = None
+        #: While ``at_rest`` has said so.
+        self._rest: processes.Rest | None = None
         loop = asyncio.get_running_loop()
         report.setblocking(False)
         os.set_blocking(log_fd, False)
@@ -241,6 +244,7 @@ class LinuxInstance(Instance):
         if self._scratch >= 0:
             os.close(self._scratch)
             self._scratch = -1
+        self._wakes()
         if not self._ready.done():
             self._ready.set_exception(StartError("the sandbox ended while starting", hint=self.last_words() or None))
             self._ready.exception()  # nobody may wait for it any more
@@ -437,6 +441,7 @@ class LinuxInstance(Instance):
 
     def sweep(self) -> list[str]:
         alive = self.alive()
+        self._wakes()
         self._run_times = processes.run_times(self.pid) if alive else None
         done = [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
         if not all(folder.whole for folder in self._folders):
@@ -454,7 +459,23 @@ class LinuxInstance(Instance):
     def untouched(self) -> bool:
         return self._run_times is not None and self._run_times == processes.run_times(self.pid)
 
+    def at_rest(self) -> bool:
+        for record in self.records:
+            record.touch()
+        if self._rest is None and self._run_times is not None and self.untouched():
+            with contextlib.suppress(OSError):
+                self._rest = processes.Rest(self._run_times)
+        if self._rest is not None and not self._rest.holds():
+            self._wakes()
+        return self._rest is not None
+
+    def _wakes(self) -> None:
+        if self._rest is not None:
+            self._rest.close()
+            self._rest = None
+
     def mark(self) -> None:
+        self._wakes()
         self._run_times = processes.run_times(self.pid)
 
     def dismiss(self) -> None:
@@ -466,7 +487,7 @@ class LinuxInstance(Instance):
         if any(now.before().differs(then.before()) for now, then in zip(fresh, self._folders, strict=True)):
             return False
         self._folders = fresh
-        self._next_look = 0.0
+        self._next_look, self._next_descriptors = 0.0, time.monotonic()
         for record, folder in zip(self.records, fresh, strict=True):
             record.folder = folder
             record.rest(self.pid, self._run_times)  # until it runs

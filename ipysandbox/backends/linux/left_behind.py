@@ -46,7 +46,13 @@ _TRIES = 5
 #: The walk for traps itself ends after three times as many as these sweeps can find.
 _MOST_SWEEPS = 10
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: What reading something raises that is not what we write.
+_BROKEN = (ValueError, KeyError, TypeError, RecursionError)
 _HINT = "Set XDG_STATE_HOME to a folder of your own on a disk with space, or correct the file named."
+
+
+#: Which folder each record is for: its name is random, so that never changes. Used by who holds the folder of records.
+_folders: dict[str, Path] = {}
 
 
 class Record:
@@ -145,18 +151,25 @@ def others(path: Path, own: Sequence[Record] = ()) -> Others:
     awake: list[tuple[Path, Mapping[str, Identity]]] = []
     resting: dict[str, bytes] = {}
     with _alone() as directory:
-        for name in sorted(os.listdir(directory)):
+        for name in _names(directory):
             if not name.endswith(_ENDING) or name in mine:
                 continue
+            other = _folders.get(name)
+            if other is not None and not _overlap(other, real):
+                continue
+            marker = _at_rest(name, directory) if other is not None else None
+            if marker is not None:
+                resting[name] = marker
+                continue
             try:
-                record = _checked(json.loads(_content(name, directory)))
+                record = _record(name, _content(name, directory))
             except FileNotFoundError:
                 continue
-            except (ValueError, KeyError, TypeError, RecursionError, OSError):
+            except (*_BROKEN, OSError):
                 awake.append((Path("/"), {}))
                 continue
-            other = Path(record["path"])
-            if not (real.is_relative_to(other) or other.is_relative_to(real)):
+            other = _folders[name]
+            if not _overlap(other, real):
                 continue
             marker = _at_rest(name, directory)
             if marker is not None:
@@ -164,6 +177,25 @@ def others(path: Path, own: Sequence[Record] = ()) -> Others:
             else:
                 awake.append((other, {there: tuple(identity) for there, identity in record["here"].items()}))
     return Others(tuple(awake), resting)
+
+
+def _names(directory: int) -> list[str]:
+    """Of what lies there; forgets what no longer does."""
+    names = sorted(os.listdir(directory))
+    for gone in _folders.keys() - set(names):
+        del _folders[gone]
+    return names
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    return one.is_relative_to(other) or other.is_relative_to(one)
+
+
+def _record(name: str, content: bytes) -> dict[str, Any]:
+    """The record of that name; which folder it is for is kept. Raises what ``_BROKEN`` names."""
+    record = _checked(json.loads(content))
+    _folders[name] = Path(record["path"])
+    return record
 
 
 def writable(path: Path, effective: Effective) -> WritableFolder:
@@ -190,7 +222,7 @@ def _at_rest(name: str, directory: int) -> bytes | None:
         data = _content(name.removesuffix(_ENDING) + _REST, directory)
         marker = json.loads(data)
         root, times = int(marker["root"]), {int(thread): int(ran) for thread, ran in marker["times"]}
-    except (ValueError, KeyError, TypeError, RecursionError, OSError):
+    except (*_BROKEN, OSError):
         return None
     return data if root == 0 or processes.run_times(root) == times else None
 
@@ -200,7 +232,7 @@ def disarm(paths: Sequence[Path], done: list[str]) -> None:
     was done, one phrase each. Slow: call it from a thread. Raises StartError when not all could be looked at."""
     real = [Path(os.path.realpath(path)) for path in paths]
     with _alone() as directory:
-        names = sorted(os.listdir(directory))
+        names = _names(directory)
         for name in names:
             if not name.endswith(_REST):
                 done += _take(name, directory, real)
@@ -237,6 +269,8 @@ def _lock(directory: int) -> None:
 
 def _take(name: str, directory: int, paths: Sequence[Path]) -> list[str]:
     """Follow one record, if it is for these folders and nobody holds it, and remove it."""
+    if name in _folders and not any(_overlap(_folders[name], other) for other in paths):
+        return []
     try:
         fd = os.open(name, os.O_RDWR | _OPEN, dir_fd=directory)
     except FileNotFoundError:
@@ -251,11 +285,11 @@ def _take(name: str, directory: int, paths: Sequence[Path]) -> list[str]:
         done: list[str] = []
         if name.endswith(_ENDING):  # else its supervisor was killed before the sandbox began
             try:
-                record = _checked(json.loads(file.read(_MOST_BYTES)))
-            except (ValueError, KeyError, TypeError, RecursionError, OSError):
+                record = _record(name, file.read(_MOST_BYTES))
+            except (*_BROKEN, OSError):
                 return _broken(name, directory)
-            path = Path(record["path"])
-            if not any(path.is_relative_to(other) or other.is_relative_to(path) for other in paths):
+            path = _folders[name]
+            if not any(_overlap(path, other) for other in paths):
                 return []
             done = _follow(path, record, os.fstat(fd).st_mtime_ns)
         for gone in (name, name.removesuffix(_ENDING) + _REST):

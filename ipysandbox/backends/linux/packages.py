@@ -16,8 +16,9 @@ Stamp = tuple[tuple[str, int], ...]
 
 
 def stamp() -> Stamp:
-    """Times of the folders that packages are installed in, of what says where else they lie (``.pth``), and of each
-    package's list of files. Some tenths of a millisecond; what is edited in place is not seen."""
+    """Times of the folders that packages are installed in, where each has one named by its version (``.dist-info``)
+    that an installer replaces, and of what says where else they lie (``.pth``). Some tenths of a millisecond; what is
+    edited in place is not seen."""
     found: list[tuple[str, int]] = []
     for folder in bootstrap.import_path():
         if os.path.basename(folder) in _LIBRARIES:
@@ -46,8 +47,7 @@ def _lists(folder: str) -> list[str]:
         names = os.listdir(folder)
     except OSError:
         return []
-    lists = [f"{folder}/{name}" for name in sorted(names) if name.endswith(".pth")]
-    return lists + [f"{folder}/{name}/RECORD" for name in sorted(names) if name.endswith(".dist-info")]
+    return [f"{folder}/{name}" for name in sorted(names) if name.endswith(".pth")]
 
 
 def _changed(path: str) -> int:

@@ -22,6 +22,8 @@ from .walk import MOST_DEPTH, MOST_ENTRIES, allow, walk
 
 #: A walk for traps that finds more than this has found one: the rest is told as a number.
 MOST_TRAPS = 10_000
+#: Between two counts, where the file system tells of no growth.
+_COUNT_SECONDS = 2.0
 #: Names that are kept of the files that were written; the rest is told as a number.
 _MOST_WRITTEN = 200
 #: CLOCK_REALTIME_COARSE of time.h, which Python doesn't name: file systems take their times from this one, and the
@@ -103,7 +105,7 @@ class WritableFolder:
         #: Whether the last ``measure`` looked at every file.
         self.walked = False
         self._free = self._filesystem()
-        self._next = 0.0
+        self._next = time.monotonic() + _COUNT_SECONDS
 
     def before(self) -> Before:
         """What a later sweep of what this sandbox leaves has to know; until when it writes is for others to say."""
@@ -120,7 +122,7 @@ class WritableFolder:
             used, files = self._count()
             self.bytes, self.files = max(0, used - self._base_bytes), max(0, files - self._base_files)
             self._free = free
-            self._next = now + max(2.0, 10 * (time.monotonic() - now))
+            self._next = now + max(_COUNT_SECONDS, 10 * (time.monotonic() - now))
         return self.bytes, self.files
 
     @property
