@@ -336,6 +336,19 @@ def _import_from_the_project() -> None:
     sys.path.insert(places[0] if places else 0, "")
 
 
+def prepare() -> SandboxKernelApp:
+    """The application as it is in each sandbox, made once: by the zygote, so that its children share what it takes. It
+    has looked at nothing yet that is a sandbox's own."""
+    if not SandboxKernelApp.initialized():
+        config = Config()
+        config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written
+        config.Kernel._execute_sleep = 0.0  # for outputs to come before the reply: the relay sees to that
+        config.IPKernelApp.log_level = 40
+        config.IPKernelApp.outstream_class = "ipysandbox.guest.streams.PipedOutStream"
+        SandboxKernelApp.instance(config=config, kernel_class=SandboxKernel)
+    return SandboxKernelApp.instance()
+
+
 def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     """Serve one sandbox for the rest of this process's life.
 
@@ -353,13 +366,8 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
         figures.prepare()
     progress.prepare(widgets=bool(program["widgets"]))
     sys.dont_write_bytecode = True  # the environment says so to children; this interpreter read it before
-    config = Config()
-    config.HistoryManager.hist_file = ":memory:"  # `%history` works; nothing is written
-    config.Session.key = program["key"].encode()
-    config.Kernel._execute_sleep = 0.0  # for outputs to come before the reply: the relay sees to that
-    config.IPKernelApp.log_level = 40
-    config.IPKernelApp.outstream_class = "ipysandbox.guest.streams.PipedOutStream"
-    app = SandboxKernelApp.instance(config=config, kernel_class=SandboxKernel)
+    app = prepare()
+    app.config.Session.key = program["key"].encode()
     app.transport, app.ip = "ipc", "ipysandbox"
     SandboxKernelApp.fds.update(enumerate(fds, start=1))
     for port, channel in enumerate(CHANNELS, start=1):

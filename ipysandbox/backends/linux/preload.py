@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import ipysandbox
 from ipysandbox.guest import threads as numeric_threads
 
-from . import libc
+from . import holes, libc
 
 #: Loaded by many, started by few: their threads, pools or handles on a card do not survive a fork.
 _UNFIT = {
@@ -117,9 +117,10 @@ def why_unfit() -> str:
 
 
 def settle() -> None:
-    """Before forking: what children need not look for, and what the collector is to leave alone in each of them."""
+    """Before forking: what children need not look for, and what is to be left alone in each of them."""
     numeric_threads.find()
     gc.collect()
+    holes.fill()
     gc.freeze()
 
 

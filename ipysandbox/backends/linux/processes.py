@@ -110,9 +110,9 @@ def run_times(root: int) -> Mapping[int, int] | None:
 
 
 class Rest:
-    """Threads that have come to rest, held so that asking again costs a hundredth of ``run_times``: as long as the kernel
-    counts no more for any of them, none has run, and no other can have come without one of them. What has begun to run
-    in the last few milliseconds may not be counted yet."""
+    """Threads that have come to rest, held so that asking again costs a hundredth of ``run_times``: as long as the
+    kernel counts no more for any of them, none has run, and no other can have come without one of them. What has begun
+    to run in the last few milliseconds may not be counted yet."""
 
     def __init__(self, times: Mapping[int, int]) -> None:
         """``times``: as ``run_times`` gave them. Raises OSError: one has ended, or there are too many files."""

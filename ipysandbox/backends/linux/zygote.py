@@ -48,7 +48,7 @@ def main(control_fd: int, host: int, runtime_dir: str, known: str, tried: str) -
     signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
     try:
-        importlib.import_module(_KERNEL_MODULE)
+        importlib.import_module(_KERNEL_MODULE).prepare()
     except ImportError as exc:
         _send(control, {"event": "failed", "message": f"{exc} (looked in {sys.prefix})"})
         return
