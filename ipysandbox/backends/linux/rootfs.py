@@ -183,29 +183,40 @@ def _overlay(item: Overlay, trees: dict[str, int], number: int) -> None:
         libc.umount(f"{base}/lower")
 
 
+#: Of a name that is removed and made again all the time: how often it is tried to be met.
+_COVER_TRIES = 10
+
+
 def cover_now(path: str) -> bool:
     """Put something empty over ``path`` of a running sandbox; False if that failed. What is not there needs no cover.
 
     The code may have put a link anywhere in the path, to have something else covered: then its own view is different,
     and what the host has at that path is not in it.
     """
-    try:
-        target = libc.open_path_strict(path)
-    except OSError as exc:
-        return exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-    try:
-        # By descriptors only: the caller is in no process namespace that the /proc in here knows.
-        is_folder = stat.S_ISDIR(os.fstat(target).st_mode)
-        cover = libc.empty_mount() if is_folder else libc.open_tree("/dev/null")
+    for _ in range(_COVER_TRIES):
         try:
-            libc.move_mount_onto(cover, target)
+            target = libc.open_path_strict(path)
+        except OSError as exc:
+            return exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+        try:
+            _cover_open(target)
+            return True
+        except OSError as exc:
+            if exc.errno != errno.ENOENT:  # else it was removed in between; another may be there now
+                return False
         finally:
-            os.close(cover)
-    except OSError:
-        return False
+            os.close(target)
+    return False
+
+
+def _cover_open(target: int) -> None:
+    """By descriptors only: the caller is in no process namespace that the /proc in here knows."""
+    is_folder = stat.S_ISDIR(os.fstat(target).st_mode)
+    cover = libc.empty_mount() if is_folder else libc.open_tree("/dev/null")
+    try:
+        libc.move_mount_onto(cover, target)
     finally:
-        os.close(target)
-    return True
+        os.close(cover)
 
 
 def _cover(paths: tuple[str, ...]) -> None:
