@@ -31,6 +31,12 @@ _MOST_REQUEST = 64 << 20
 _DESCRIPTORS = 4
 
 
+def prepare() -> None:
+    """In the zygote: what the nurseries share."""
+    for name in guest.PRELOAD:
+        importlib.import_module(name)
+
+
 def serve(request: dict[str, Any], control: socket.socket) -> int:
     """``request``: {"zygote", "preload": names of installed modules}."""
     libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)

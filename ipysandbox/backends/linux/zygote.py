@@ -23,8 +23,10 @@ from typing import Any
 
 from . import confined, groups, launch, libc, preload, scratch, seccomp
 
-_KERNEL_MODULE = "ipysandbox.guest.kernel"
-#: What it would load at its start, in every child; a Python that lacks one does without, as everywhere.
+#: For whom it is, and what is loaded for those.
+KERNELS, TASKS = "kernels", "tasks"
+_MODULES = {KERNELS: "ipysandbox.guest.kernel", TASKS: "ipysandbox.backends.linux.nursery"}
+#: What a kernel would load at its start, in every child; a Python that lacks one does without, as everywhere.
 _MORE_MODULES = (
     *("IPython.core.completerlib", "IPython.core.debugger", "IPython.core.logger", "IPython.core.oinspect"),
     *("IPython.extensions.storemagic", "IPython.utils.wildcard", "tornado.platform.asyncio"),
@@ -36,9 +38,10 @@ _MAX_REQUEST = 64 << 20
 _GRACE_SECONDS = 15.0
 
 
-def main(control_fd: int, host: int, runtime_dir: str, known: str, tried: str) -> None:
+def main(control_fd: int, host: int, runtime_dir: str, use: str, known: str, tried: str) -> None:
     """``host``: a pidfd of the process whose end is the end of everything, though the supervisor should not notice.
-    ``known``: libraries to load, with commas between; ``tried``: those that are tried in a process of their own first.
+    ``use``: ``KERNELS`` or ``TASKS``. ``known``: libraries to load, with commas between; ``tried``: those that are
+    tried in a process of their own first.
     """
     libc.prctl(libc.PR_SET_DUMPABLE, 0)
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
@@ -48,11 +51,11 @@ def main(control_fd: int, host: int, runtime_dir: str, known: str, tried: str) -
     signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
     try:
-        importlib.import_module(_KERNEL_MODULE).prepare()
+        importlib.import_module(_MODULES[use]).prepare()
     except ImportError as exc:
         _send(control, {"event": "failed", "message": f"{exc} (looked in {sys.prefix})"})
         return
-    for name in _MORE_MODULES:
+    for name in _MORE_MODULES if use == KERNELS else ():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     seccomp.program()  # compiled once, for all children

@@ -20,6 +20,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.policy.model import PRELOAD
 
 from . import fonts
+from .zygote import KERNELS
 
 #: A cold start on a busy machine or a network file system; it takes half a second otherwise.
 START_SECONDS = 60.0
@@ -45,8 +46,8 @@ class Unfit(Exception):
     """A zygote that must not be forked from, and why."""
 
 
-def spawn(runtime_dir: Path, host: int, preload: Sequence[str] = PRELOAD) -> Spawned:
-    """Start a zygote process; it loads what kernels need, then ``preload``, while the caller goes on."""
+def spawn(runtime_dir: Path, host: int, preload: Sequence[str] = PRELOAD, use: str = KERNELS) -> Spawned:
+    """Start a zygote process; it loads what its ``use`` needs, then ``preload``, while the caller goes on."""
     began = time.time_ns()
     try:
         seen = os.pidfd_open(host)  # not by its number: sandboxes can read the command line
@@ -59,7 +60,7 @@ def spawn(runtime_dir: Path, host: int, preload: Sequence[str] = PRELOAD) -> Spa
     known, tried = (",".join(n for n in preload if (n in PRELOAD) is ours) for ours in (True, False))
     settings = _matplotlib_folder(runtime_dir) if "matplotlib" in known + tried else {}
     process = subprocess.Popen(
-        bootstrap.command(code, [str(theirs.fileno()), str(seen), str(runtime_dir), known, tried]),
+        bootstrap.command(code, [str(theirs.fileno()), str(seen), str(runtime_dir), use, known, tried]),
         env={
             "LANG": "C.UTF-8",
             "PATH": "/usr/bin:/bin",

@@ -20,11 +20,12 @@ from ipysandbox.policy.model import Start
 from . import fonts, packages
 from .cgroup import Facts
 from .group_keeper import GroupKeeper
+from .zygote import KERNELS
 from .zygote_handle import Spawned, Unfit, ZygoteHandle, spawn
 
 _T = TypeVar("_T")
-#: One for each list of libraries, which take tens to hundreds of megabytes. Where there are more lists, a sandbox is
-#: forked from one that has others loaded, and imports its own by itself.
+#: Of each use: one for each list of libraries, which take tens to hundreds of megabytes. Where there are more lists, a
+#: sandbox is forked from one that has others loaded, and imports its own by itself.
 MOST_ZYGOTES = 3
 #: Without a sandbox for so long, a zygote ends; the next start takes half a second more.
 IDLE_SECONDS = 900.0
@@ -36,9 +37,9 @@ class Zygote:
     """One that can be forked from, or that lives for the sandboxes it has."""
 
     def __init__(
-        self, handle: ZygoteHandle, groups: GroupKeeper, preload: Sequence[str], stamp: packages.Stamp
+        self, handle: ZygoteHandle, groups: GroupKeeper, preload: Sequence[str], use: str, stamp: packages.Stamp
     ) -> None:
-        self.handle, self.groups, self.preload, self.stamp = handle, groups, tuple(preload), stamp
+        self.handle, self.groups, self.preload, self.use, self.stamp = handle, groups, tuple(preload), use, stamp
         #: Sandboxes that start or run.
         self.boxes = 0
         #: No sandbox comes from it any more.
@@ -72,12 +73,12 @@ class Zygotes:
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def one(self, preload: Sequence[str], *, own: bool = False) -> AsyncIterator[Zygote]:
+    async def one(self, preload: Sequence[str], *, use: str = KERNELS, own: bool = False) -> AsyncIterator[Zygote]:
         """A zygote to fork a sandbox from, that does not end meanwhile. ``own``: a new one, for this sandbox alone.
 
         ``took`` and ``let_go`` say for how long it has to live for the sandbox.
         """
-        zygote = await self._new((), own=True) if own else await self._shared(preload)
+        zygote = await self._new((), use, own=True) if own else await self._shared(preload, use)
         self.took(zygote)
         try:
             yield zygote
@@ -97,14 +98,14 @@ class Zygotes:
             self._leave(zygote)
         self._look_later()
 
-    async def _shared(self, preload: Sequence[str]) -> Zygote:
+    async def _shared(self, preload: Sequence[str], use: str) -> Zygote:
         async with self._lock:
             stamp = await self._look_at_packages()
             for zygote in self._all:
                 if not zygote.fit() or zygote.stamp != stamp:
                     self._retire(zygote)
             wanted = tuple(name for name in dict.fromkeys(preload) if name not in self.unfit)
-            usable = [zygote for zygote in self._all if not zygote.retired]
+            usable = [zygote for zygote in self._all if zygote.use == use and not zygote.retired]
             for zygote in usable:
                 if set(zygote.preload) - self.unfit.keys() == set(wanted):
                     return zygote
@@ -113,7 +114,7 @@ class Zygotes:
                 if oldest.boxes:
                     return max(usable, key=lambda zygote: len(set(zygote.preload) & set(wanted)))
                 self._retire(oldest)
-            return await self._new(wanted, stamp=stamp)
+            return await self._new(wanted, use, stamp=stamp)
 
     async def _look_at_packages(self) -> packages.Stamp:
         self._newest = await asyncio.get_running_loop().run_in_executor(None, packages.stamp)
@@ -123,22 +124,25 @@ class Zygotes:
         """Whether it has loaded what is known to have changed."""
         return bool(zygote.handle.spoiled) or (bool(self._newest) and zygote.stamp != self._newest)
 
-    async def _new(self, preload: tuple[str, ...], *, own: bool = False, stamp: packages.Stamp = ()) -> Zygote:
+    async def _new(
+        self, preload: tuple[str, ...], use: str, *, own: bool = False, stamp: packages.Stamp = ()
+    ) -> Zygote:
         fonts.prepare()
         if own:
             stamp = await self._look_at_packages()
         ahead = self._ahead
-        if ahead is not None and not own and self._ahead_stamp == stamp and set(ahead.preload) == set(preload):
+        fits = ahead is not None and use == KERNELS and set(ahead.preload) == set(preload)
+        if ahead is not None and fits and not own and self._ahead_stamp == stamp:
             spawned, self._ahead = ahead, None
         elif packages.own_version() != self._version:
             raise StartError("ipysandbox itself was updated meanwhile", hint="Restart the notebook's kernel.")
         else:
-            spawned = spawn(self._runtime_dir, self._host, preload)
+            spawned = spawn(self._runtime_dir, self._host, preload, use)
         handle = ZygoteHandle(spawned)
         groups = GroupKeeper(self._offered, self._runtime_dir.name, self._numbers, self._scopes)
         started = asyncio.ensure_future(handle.started())
         await asyncio.gather(started, groups.prepare(handle.pid, started))
-        zygote = Zygote(handle, groups, preload, stamp)
+        zygote = Zygote(handle, groups, preload, use, stamp)
         zygote.retired = own
         self._all.append(zygote)
         return zygote
@@ -207,13 +211,15 @@ async def _close(zygote: Zygote) -> None:
     await zygote.groups.close()
 
 
-async def until_fit(zygotes: Zygotes, policy: Start, start: Callable[[Zygote], Awaitable[_T]]) -> _T:
+async def until_fit(
+    zygotes: Zygotes, policy: Start, start: Callable[[Zygote], Awaitable[_T]], use: str = KERNELS
+) -> _T:
     """What ``start`` gives with a zygote as the policy asks for; with less loaded each time that one is found unfit.
     Raises StartError."""
     why = ""
     for _ in range(_TRIES):
         try:
-            async with zygotes.one(policy.preload, own=policy.mode == "exec") as zygote:
+            async with zygotes.one(policy.preload, use=use, own=policy.mode == "exec") as zygote:
                 return await start(zygote)
         except Unfit as exc:
             why = str(exc)
