@@ -74,7 +74,8 @@ class SandboxPlugin(WorkerPlugin):
 
     async def setup(self, worker: Any) -> None:
         self._worker = worker
-        self._lock = threading.Lock()
+        #: Whoever has both took ``_opening`` first; ``_lock`` guards what follows it.
+        self._opening, self._lock = threading.Lock(), threading.Lock()
         self._runner: TaskRunner | None = None
         self._supervisor: Any = None
         self._running: dict[str, Future[Outcome]] = {}
@@ -111,11 +112,19 @@ class SandboxPlugin(WorkerPlugin):
 
     def _open(self) -> TaskRunner:
         """Raises SandboxError. Nothing is weaker here than where the policy comes from: or it is an error."""
+        with self._opening:
+            with self._lock:
+                if self._runner is not None and self._supervisor.alive():  # another task has opened it meanwhile
+                    return self._runner
+            return self._opened()
+
+    def _opened(self) -> TaskRunner:
         with trusted_imports():
+            from ipysandbox.backends.linux.uses import TASKS
             from ipysandbox.supervisor.spawn import Supervisor
         policy = complete_policy(self.wanted.policy)
         _require_same(self.wanted)
-        supervisor = Supervisor()
+        supervisor = Supervisor(TASKS)
         try:
             runner = TaskRunner(
                 policy=policy,
@@ -192,6 +201,8 @@ class SandboxPlugin(WorkerPlugin):
             self._closed = True
             runner, self._runner = self._runner, None
             supervisor, self._supervisor = self._supervisor, None
+        with self._opening:  # what was about to start ends itself
+            pass
         if runner is not None:
             runner.close()
         if supervisor is not None:

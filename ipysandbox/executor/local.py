@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from ipysandbox.backends.linux.uses import TASKS
 from ipysandbox.errors import SandboxClosed, SandboxDied, SandboxError, ValueRefused, from_json
 from ipysandbox.policy import Policy, check_given
 from ipysandbox.sandbox import as_json
@@ -115,7 +116,7 @@ class TaskRunner:
         check_given(policy, overrides or {})
         self.workers = workers or len(os.sched_getaffinity(0))
         self._on_notice, self._on_records = on_notice, records
-        self._supervisor = supervisor or Supervisor.current()
+        self._supervisor = supervisor or Supervisor.current(TASKS)
         self._pid = os.getpid()
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._file = self._sock.makefile("rb")

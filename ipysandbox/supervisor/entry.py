@@ -15,8 +15,9 @@ from ipysandbox.errors import SandboxError, StartError
 from . import runtime
 
 
-def main(host_pid: int, ready_fd: int) -> None:
-    """Serve until the host process ends. Tells its folder, or its error, on ``ready_fd`` as JSON."""
+def main(host_pid: int, ready_fd: int, use: str) -> None:
+    """Serve until the host process ends. Tells its folder, or its error, on ``ready_fd`` as JSON. ``use``: what it is
+    wanted for first, and gets ready for."""
     clean.inheritance()
     libc.prctl(libc.PR_SET_DUMPABLE, 0)  # its memory holds keys: not for other processes of the user
     with os.fdopen(ready_fd, "w") as ready:
@@ -34,7 +35,7 @@ def main(host_pid: int, ready_fd: int) -> None:
             # The hard limit stays: a sandbox needs one above 0.
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
             folder, _lock = runtime.create()
-            zygote = zygote_handle.spawn(folder, host_pid)
+            zygote = zygote_handle.spawn(folder, host_pid, zygote_handle.preload_of(use), use)
             from .app import serve
 
             serve(folder, host_pid, host, zygote, tell)

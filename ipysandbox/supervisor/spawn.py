@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ipysandbox import bootstrap
+from ipysandbox.backends.linux.uses import KERNELS
 from ipysandbox.errors import NotAvailable, SandboxDied, StartError, from_json
 from ipysandbox.policy.secret_values import secret_values
 
@@ -27,7 +28,8 @@ class Supervisor:
     _lock = threading.Lock()
     _current: Supervisor | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, use: str = KERNELS) -> None:
+        """``use``: what it is wanted for first, and gets ready for."""
         if platform.system() != "Linux":
             raise NotAvailable(
                 f"this version sandboxes on Linux only, not on {platform.system()}",
@@ -35,10 +37,10 @@ class Supervisor:
             )
         self._environ = _environment()  # which the supervisor inherits
         read, write = os.pipe()
-        code = "from ipysandbox.supervisor.entry import main; main(int(argv[0]), int(argv[1]))"
+        code = "from ipysandbox.supervisor.entry import main; main(int(argv[0]), int(argv[1]), argv[2])"
         try:
             self._process = subprocess.Popen(
-                bootstrap.command(code, [str(os.getpid()), str(write)]),
+                bootstrap.command(code, [str(os.getpid()), str(write), use]),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=None if os.environ.get("IPYSANDBOX_DEBUG") else subprocess.DEVNULL,
@@ -69,12 +71,12 @@ class Supervisor:
         self._owner = os.getpid()
 
     @classmethod
-    def current(cls) -> Supervisor:
+    def current(cls, use: str = KERNELS) -> Supervisor:
         """This process's supervisor; a new one if none runs (any more), or after a fork."""
         with cls._lock:
             running = cls._current
             if running is None or running._owner != os.getpid() or not running.alive():
-                cls._current = cls()
+                cls._current = cls(use)
                 if running is None:
                     atexit.register(cls._stop_current)
             assert cls._current is not None

@@ -28,6 +28,7 @@ from ipysandbox.audit import iter_records
 from ipysandbox.backends.linux.processes import tree
 
 distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+dask = pytest.importorskip("dask")
 
 #: What a loaded machine may need for something to end, or to come: workers import much when they start.
 _SECONDS = 150.0
@@ -35,12 +36,16 @@ pytestmark = pytest.mark.timeout(400)
 #: One more than a test kills before the first is back.
 _WORKERS = 3
 _HOSTS = Path(__file__).with_name("two_hosts.py")
+#: Fifteen seconds after it has lost a worker a cluster removes its nanny, if the worker of the same name is away just
+#: then: also where that is another that was started since, and killed by the next test.
+_NANNIES_STAY = {"distributed.deploy.lost-worker-timeout": "1h"}
 
 
 @pytest.fixture(scope="module")
 def client(_own_folders: None) -> Iterator[Any]:
     # Restarts are wanted by tests that kill; quiet, since a killed worker is what they are about.
     with (
+        dask.config.set(_NANNIES_STAY),
         distributed.LocalCluster(
             n_workers=_WORKERS, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
         ) as cluster,
@@ -224,6 +229,7 @@ def test_a_lost_worker_costs_no_result_and_a_task_that_loses_three_is_given_up(
 def pair(_own_folders: None) -> Iterator[Any]:
     """One worker, on which two tasks are beside each other."""
     with (
+        dask.config.set(_NANNIES_STAY),
         distributed.LocalCluster(
             n_workers=1,
             threads_per_worker=2,
@@ -364,10 +370,22 @@ client.close()
 """
 
 
+def _let_all_begin(pool: SandboxExecutor) -> None:
+    """What the tasks of a worker share, whoever sent them, is started with the first."""
+
+    def meet(number: int) -> None:
+        open(f"results/met-{number}", "w").close()
+        while len([name for name in os.listdir("results") if name.startswith("met-")]) < _WORKERS:
+            time.sleep(0.02)
+
+    list(pool.map(meet, range(_WORKERS)))
+
+
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_a_caller_that_goes_leaves_nothing_on_the_workers(
     client: Any, pool: SandboxExecutor, study: Path, results: Path, how: str
 ) -> None:
+    _let_all_begin(pool)
     before = {*_below([*_workers(client).values()])}
     command = [sys.executable, "-c", _GONE, client.scheduler.address, str(study), how]
     with subprocess.Popen(command, cwd=study) as caller:
@@ -378,7 +396,7 @@ def test_a_caller_that_goes_leaves_nothing_on_the_workers(
             ends.wait()
         caller.wait(_SECONDS)
     _until(lambda: all(len(names) == 1 for names in client.run(_plugins, on_error="ignore").values()))  # the other one
-    assert not [pid for pid in _below([*_workers(client).values()]) if pid not in before]
+    _until(lambda: not [pid for pid in _below([*_workers(client).values()]) if pid not in before])
 
 
 def _plugins(dask_worker: Any) -> list[str]:

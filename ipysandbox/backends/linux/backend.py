@@ -32,6 +32,7 @@ from .groups import Bounds
 from .instance import LinuxInstance, identities, new_key, until_files_hold
 from .plan import Bind, Plan
 from .task_room import TaskRoom, Tools
+from .uses import KERNELS
 from .writable import WritableFolder
 from .zygote_handle import START_SECONDS, Spawned
 from .zygotes import Zygote, Zygotes, until_fit
@@ -54,11 +55,13 @@ class LinuxBackend(Backend):
         host = os.getpid() if spawned is None else spawned.host
         self.zygotes = Zygotes(runtime_dir, host, self.machine.cgroup, spawned)
         self._counter = itertools.count(1)
+        self._first = (PRELOAD, KERNELS) if spawned is None else (spawned.preload, spawned.use)
 
     async def prepare(self) -> None:
         """Start the zygote ahead of the first sandbox; failures are told by ``start``."""
         if not self.choice.gaps:
-            async with self.zygotes.one(PRELOAD) as zygote:
+            preload, use = self._first
+            async with self.zygotes.one(preload, use=use) as zygote:
                 self._choose(zygote.groups)
 
     async def recover(self, request: StartRequest, done: list[str]) -> None:

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from ipysandbox.backends.base import StartRequest
 from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective
-from ipysandbox.policy.model import PRELOAD
 
 from . import fonts, left_behind, processes, scratch, task_instance
 from .choice import Choice
@@ -31,8 +30,8 @@ from .groups import Bounds, Group, Used
 from .instance import FilesChanged, until_files_hold
 from .plan import Plan
 from .task_instance import Task
+from .uses import TASKS
 from .writable import WritableFolder
-from .zygote import TASKS
 from .zygote_handle import START_SECONDS
 from .zygotes import Zygote, Zygotes, until_fit
 
@@ -40,9 +39,6 @@ _T = TypeVar("_T")
 #: A look for names to hide or to cover takes at most this share of the time.
 _LOOK_SHARE = 20
 _NUMBERS = itertools.count(1)
-#: Loaded for the tasks of every executor. Each of them is three forks, which take twice as long from a process that has
-#: pandas, IPython and pyplot loaded too (100 MB).
-_PRELOAD = ("numpy", "numpy.random")
 
 
 @dataclass(frozen=True)
@@ -250,10 +246,7 @@ class Worker:
 
     async def start(self) -> None:
         """Fork the nursery. Raises StartError."""
-        start = self._room.effective.policy.start
-        if start.preload == PRELOAD:  # not chosen by anybody: what tasks need besides is seen by the first of them
-            start = dataclasses.replace(start, preload=_PRELOAD)
-        await until_fit(self._room.tools.zygotes, start, self._start, TASKS)
+        await until_fit(self._room.tools.zygotes, self._room.effective.policy.start, self._start, TASKS)
 
     async def _start(self, zygote: Zygote) -> None:
         # What it has not loaded yet would have to be loaded by each nursery.

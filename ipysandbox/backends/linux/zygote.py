@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from . import confined, groups, launch, libc, preload, scratch, seccomp
+from .uses import KERNELS, TASKS
 
-#: For whom it is, and what is loaded for those.
-KERNELS, TASKS = "kernels", "tasks"
 _MODULES = {KERNELS: "ipysandbox.guest.kernel", TASKS: "ipysandbox.backends.linux.nursery"}
 #: What a kernel would load at its start, in every child; a Python that lacks one does without, as everywhere.
 _MORE_MODULES = (

@@ -20,7 +20,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.policy.model import PRELOAD
 
 from . import fonts
-from .zygote import KERNELS
+from .uses import KERNELS, TASK_PRELOAD, TASKS
 
 #: A cold start on a busy machine or a network file system; it takes half a second otherwise.
 START_SECONDS = 60.0
@@ -38,12 +38,19 @@ class Spawned(NamedTuple):
     #: The notebook's kernel, whose end it sees for itself.
     host: int
     preload: tuple[str, ...]
+    use: str
     #: Nanoseconds, by the clock.
     began: int
 
 
 class Unfit(Exception):
     """A zygote that must not be forked from, and why."""
+
+
+def preload_of(use: str, chosen: Sequence[str] = PRELOAD) -> tuple[str, ...]:
+    """What is loaded where a policy says ``chosen``; if nobody has chosen, tasks tell by the first of them what they
+    need besides."""
+    return TASK_PRELOAD if use == TASKS and tuple(chosen) == PRELOAD else tuple(chosen)
 
 
 def spawn(runtime_dir: Path, host: int, preload: Sequence[str] = PRELOAD, use: str = KERNELS) -> Spawned:
@@ -81,7 +88,7 @@ def spawn(runtime_dir: Path, host: int, preload: Sequence[str] = PRELOAD, use: s
     )
     theirs.close()
     os.close(seen)
-    return Spawned(process, ours, errors, host, tuple(preload), began)
+    return Spawned(process, ours, errors, host, tuple(preload), use, began)
 
 
 def _matplotlib_folder(runtime_dir: Path) -> dict[str, str]:

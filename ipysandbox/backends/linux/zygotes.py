@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ipysandbox.errors import StartError
 from ipysandbox.policy.model import Start
@@ -20,8 +20,8 @@ from ipysandbox.policy.model import Start
 from . import fonts, packages
 from .cgroup import Facts
 from .group_keeper import GroupKeeper
-from .zygote import KERNELS
-from .zygote_handle import Spawned, Unfit, ZygoteHandle, spawn
+from .uses import KERNELS
+from .zygote_handle import Spawned, Unfit, ZygoteHandle, preload_of, spawn
 
 _T = TypeVar("_T")
 #: Of each use: one for each list of libraries, which take tens to hundreds of megabytes. Where there are more lists, a
@@ -73,7 +73,7 @@ class Zygotes:
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def one(self, preload: Sequence[str], *, use: str = KERNELS, own: bool = False) -> AsyncIterator[Zygote]:
+    async def one(self, preload: Sequence[str], *, use: str, own: bool = False) -> AsyncIterator[Zygote]:
         """A zygote to fork a sandbox from, that does not end meanwhile. ``own``: a new one, for this sandbox alone.
 
         ``took`` and ``let_go`` say for how long it has to live for the sandbox.
@@ -130,9 +130,11 @@ class Zygotes:
         fonts.prepare()
         if own:
             stamp = await self._look_at_packages()
+        if self._ahead is not None and self._ahead_stamp != stamp:  # it may have loaded what is outdated by now
+            self._leave_aside(ZygoteHandle(self._ahead).leave())
+            self._ahead = None
         ahead = self._ahead
-        fits = ahead is not None and use == KERNELS and set(ahead.preload) == set(preload)
-        if ahead is not None and fits and not own and self._ahead_stamp == stamp:
+        if ahead is not None and not own and ahead.use == use and set(ahead.preload) == set(preload):
             spawned, self._ahead = ahead, None
         elif packages.own_version() != self._version:
             raise StartError("ipysandbox itself was updated meanwhile", hint="Restart the notebook's kernel.")
@@ -163,9 +165,12 @@ class Zygotes:
     def _leave(self, zygote: Zygote) -> None:
         if zygote in self._all:
             self._all.remove(zygote)
-            task = asyncio.ensure_future(_end(zygote))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._leave_aside(_end(zygote))
+
+    def _leave_aside(self, end: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(end)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     def _look_later(self) -> None:
         if self._timer is None:
@@ -219,7 +224,7 @@ async def until_fit(
     why = ""
     for _ in range(_TRIES):
         try:
-            async with zygotes.one(policy.preload, use=use, own=policy.mode == "exec") as zygote:
+            async with zygotes.one(preload_of(use, policy.preload), use=use, own=policy.mode == "exec") as zygote:
                 return await start(zygote)
         except Unfit as exc:
             why = str(exc)
