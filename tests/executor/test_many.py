@@ -92,14 +92,15 @@ def is_right(kind: str, number: int, future: object) -> bool:
 
 
 def left_by_executors() -> list[str]:
-    """Folders and control groups of executors of this process's supervisor; and processes but that and its zygote."""
+    """Folders and control groups of executors of this process's supervisor; and processes but that and its zygotes."""
     supervisor = Supervisor.current()
     folder = supervisor.client.folder
     found = [str(path) for path in folder.iterdir() if path.name.startswith("s") and path.is_dir()]
     with contextlib.suppress(OSError):
         found += [str(path) for path in (folder / "scratch").iterdir()]
     found += [str(place) for place in Path("/sys/fs/cgroup").glob(f"*/ipysandbox-{folder.name}-*")]
-    return found + [f"process {pid}" for pid in tree(supervisor.pid)[2:]]
+    ours = {supervisor.pid, *children(supervisor.pid)}
+    return found + [f"process {pid}" for pid in tree(supervisor.pid) if pid not in ours]
 
 
 def wait_until_nothing_is_left(look: Callable[[], list[str]]) -> None:
