@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -52,6 +53,8 @@ class SandboxMagics(Magics):
         self._ip = shell
         self.held: dict[str, Held] = {}
         self._loaded_in = os.getcwd()
+        #: Whether long cells get a line with what they use: from the first ``%sandbox dashboard`` on.
+        self.follows = False
 
     # The line is taken as it is written: expanding {…} would run code of the notebook's own kernel, and whoever wrote
     # the cell may have written its first line too. Both magics show the help of both, because Shift-Tab asks for the
@@ -106,15 +109,16 @@ class SandboxMagics(Magics):
         for name, value in values.items():
             held.box.put(name, value)
         shown = Shown(self._ip)
-        result = held.box.run(
-            code,
-            timeout=args.timeout,
-            cpu=args.cpu,
-            on_output=shown,
-            on_input=self._on_input(args.name),
-            want_value=False,
-            patient=True,
-        )
+        with self._followed(held.box):
+            result = held.box.run(
+                code,
+                timeout=args.timeout,
+                cpu=args.cpu,
+                on_output=shown,
+                on_input=self._on_input(args.name),
+                want_value=False,
+                patient=True,
+            )
         shown.finish(result.full_output)
         self._afterwards(held, result, standing)
         error = failure(result, args.name)
@@ -122,6 +126,13 @@ class SandboxMagics(Magics):
             raise error
         if args.output:
             self._ip.user_ns.update(self._fetch(held.box, args.output))
+
+    def _followed(self, box: Sandbox) -> contextlib.AbstractContextManager[None]:
+        if not self.follows:
+            return contextlib.nullcontext()
+        from .widgets.line import Line
+
+        return Line(box)
 
     def _held(self, args: argparse.Namespace) -> Held:
         """The sandbox of that name as this cell wants it: what it doesn't say stays as an earlier cell said."""

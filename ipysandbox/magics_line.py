@@ -111,6 +111,7 @@ def _dashboard(magics: SandboxMagics, name: str | None) -> None:
     in_notebook = getattr(magics.shell, "kernel", None) is not None
     if not (boxes and in_notebook and dashboard.show([one.box for one in boxes])):
         _status(magics, name)
+    magics.follows = in_notebook
 
 
 def _missing(action: str) -> Callable[[SandboxMagics, str | None], None]:

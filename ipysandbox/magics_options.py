@@ -129,7 +129,8 @@ def line_parser(actions: Sequence[str], missing: Sequence[str] = ()) -> argparse
         "diff        files of the project that differ in it\n"
         "audit       what was recorded about it\n"
         "doctor      which guarantees this machine can hold, by which layers\n"
-        "dashboard   meters and buttons, where there is no panel beside the notebook\n\n"
+        "dashboard   meters and buttons, where there is no panel beside the notebook; from then on\n"
+        "            a cell that takes longer than 3 s says in one line what it uses\n\n"
         "commit and discard are not available in this version."
     )
     parser.usage = "sandbox [ACTION] [NAME]"

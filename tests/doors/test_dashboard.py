@@ -55,6 +55,32 @@ def test_the_meters_move_and_the_buttons_work_while_the_notebook_is_busy(study: 
         page.close()
 
 
+def test_from_then_on_a_long_cell_has_one_line_that_follows_it_and_a_short_one_has_none(study: Path) -> None:
+    page = Notebook(study)
+    said: list[tuple[str, str]] = []
+
+    def take(kind: str, content: dict[str, Any]) -> None:
+        if kind in ("display_data", "update_display_data"):
+            said.append((kind, content["data"]["text/plain"]))
+
+    wait = "%%sandbox seen\nimport time\nend = time.time() + {}\nwhile time.time() < end: pass\nprint('done')"
+    try:
+        assert page.run(wait.format(3.5), on_message=take).ok().stdout == "done\n"
+        assert not said
+        page.run("%sandbox dashboard").ok()
+        page.run(wait.format(0.1), on_message=take).ok()
+        assert not said
+        assert page.run(wait.format(6), on_message=take).ok().stdout == "done\n"
+    finally:
+        page.close()
+    [(first, line), *later] = said
+    assert first == "display_data"
+    assert {kind for kind, _ in later} == {"update_display_data"}
+    parts = line.split(" · ")
+    assert [part.split()[0] for part in parts] == ["seen:", "processor", "memory", "processes"]
+    assert all(" of " in part for part in parts)
+
+
 def test_without_ipywidgets_it_is_text(study: Path) -> None:
     page = Notebook(study)
     try:
