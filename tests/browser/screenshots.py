@@ -1,4 +1,4 @@
-"""Takes the README's picture of the panel: `python tests/browser/screenshots.py [FOLDER]` (labextension/pictures)."""
+"""Takes the README's pictures of the panel: `python tests/browser/screenshots.py [FOLDER]` (labextension/pictures)."""
 
 from __future__ import annotations
 
@@ -56,6 +56,13 @@ def main(target: Path) -> None:
             page.locator(".jp-ipysandbox-state[data-state=busy]").wait_for(timeout=60_000)
             page.wait_for_timeout(60_000)  # until the charts have something to show
             page.screenshot(path=target / "sandboxes.png")
+            page.locator("#ipysandbox-tab-audit").click()
+            refused = page.locator(".jp-ipysandbox-records li[data-severity=warning]", has_text="192.0.2.7:443")
+            refused.locator("summary").click()
+            refused.get_by_text("network.refused").wait_for()
+            page.get_by_role("button", name="Verify").click()
+            page.get_by_text("without a gap").wait_for()
+            page.screenshot(path=target / "audit.png")
             browser.close()
 
 
