@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -61,12 +61,12 @@ class Watched:
         return places - {urlsplit(address).netloc}
 
 
-def notebook(folder: Path, *cells: str) -> None:
-    folder.mkdir()
+def notebook(folder: Path, *cells: str, name: str = "study") -> None:
+    folder.mkdir(exist_ok=True)
     (folder / "ipysandbox.toml").write_text('[limits]\nwall = "9min"\nmemory = "64GiB"\n')
     book = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
     book.cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext ipysandbox", *cells)]
-    nbformat.write(book, folder / "study.ipynb")
+    nbformat.write(book, folder / f"{name}.ipynb")
 
 
 def card(page: Any, name: str) -> Any:
@@ -100,6 +100,20 @@ def fits(page: Any) -> bool:
     return bool(
         page.evaluate("(one => one.scrollWidth <= one.clientWidth)(document.querySelector('#ipysandbox-view'))")
     )
+
+
+@contextmanager
+def zoomed(page: Any) -> Iterator[None]:
+    """To 200 %, as the browser's own zoom does it: half as many pixels of CSS, each of them twice as large."""
+    session = page.context.new_cdp_session(page)
+    metrics = {"width": 600, "height": 450, "deviceScaleFactor": 2, "mobile": False}
+    session.send("Emulation.setDeviceMetricsOverride", metrics)
+    page.wait_for_function("window.devicePixelRatio === 2 && window.innerWidth === 600")
+    try:
+        yield
+    finally:
+        session.send("Emulation.clearDeviceMetricsOverride")
+        page.set_viewport_size({"width": 1200, "height": 900})
 
 
 @pytest.mark.timeout(240)
@@ -153,10 +167,10 @@ def test_what_a_sandbox_does_is_seen_and_stopped_while_the_notebook_is_busy(in_b
         )
         page.wait_for_function("document.body.dataset.jpThemeLight === 'false'")
         assert serious(page) == []
-        page.set_viewport_size({"width": 600, "height": 450})  # what a zoom to 200 % leaves
-        box.get_by_role("button", name="Kill").scroll_into_view_if_needed()
-        assert fits(page)
-        page.set_viewport_size({"width": 1200, "height": 900})
+        with zoomed(page):
+            box.get_by_role("button", name="Kill").scroll_into_view_if_needed()
+            assert fits(page)
+            assert serious(page) == []
         # By keys alone.
         box.get_by_role("button", name="Kill").focus()
         page.keyboard.press("Enter")
@@ -174,6 +188,57 @@ def test_what_a_sandbox_does_is_seen_and_stopped_while_the_notebook_is_busy(in_b
     assert not any(_SECRET in body for body in watched.bodies)
     assert watched.others(address) == set()
     assert watched.complaints == []
+
+
+@pytest.mark.timeout(240)
+def test_two_notebooks_have_their_own_cards_and_what_stops_one_leaves_the_other(
+    in_browser: Run, tmp_path: Path
+) -> None:
+    folder, number = tmp_path / "study", os.getpid()
+    spins, stays = f"spins-{number}", f"stays-{number}"
+    notebook(folder, f"%%sandbox {spins}\nwhile True: pass")
+    notebook(folder, f"%%sandbox {stays}\nkept = 7", f"%%sandbox {stays}\nprint('still', kept)", name="other")
+
+    def run_first_cells(page: Any, count: int) -> None:
+        page.wait_for_function(_IDLE, timeout=60_000)
+        page.evaluate(
+            """(count) => { const {content, sessionContext} = window.jupyterapp.shell.currentWidget;
+                 content.activeCellIndex = 0;
+                 window.jupyterapp.commands.execute('notebook:run-cell-and-select-next').then(() => count > 1 &&
+                     window.jupyterapp.commands.execute('notebook:run-cell-and-select-next')); }""",
+            count,
+        )
+
+    def current(page: Any, name: str) -> None:
+        page.wait_for_function("(name) => window.jupyterapp.shell.currentWidget?.context?.path === name", arg=name)
+
+    def work(page: Any) -> Watched:
+        watched = Watched(page)
+        page.goto(f"{address}/lab/tree/study.ipynb?token={TOKEN}&reset")
+        page.locator(".jp-ipysandbox-Panel").wait_for()
+        run_first_cells(page, 2)
+        card(page, spins).locator("[data-state=busy]").wait_for(timeout=60_000)
+        page.evaluate("() => { window.jupyterapp.commands.execute('docmanager:open', {path: 'other.ipynb'}); }")
+        current(page, "other.ipynb")
+        run_first_cells(page, 2)
+        card(page, stays).locator("[data-state=idle]").wait_for(timeout=60_000)
+        page.get_by_text("2 sandboxes").wait_for()
+        for name, path in ((spins, "study.ipynb"), (stays, "other.ipynb")):
+            card(page, name).get_by_role("button", name=path).click()
+            current(page, path)
+        card(page, spins).get_by_role("button", name="Kill").click()
+        page.locator(".jp-Dialog").get_by_role("button", name="Kill").click()
+        card(page, spins).locator(".jp-ipysandbox-state[data-state=dead]").wait_for()
+        # The other notebook is in front, and its variables are there.
+        page.wait_for_function(_IDLE, timeout=60_000)
+        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell-and-select-next'); }")
+        page.locator(".jp-OutputArea-output:visible", has_text="still 7").wait_for(timeout=30_000)
+        assert card(page, stays).locator("[data-state=idle]").count() == 1
+        return watched
+
+    environ = {**os.environ, "IPYSANDBOX_PANEL": "open"}
+    with jupyterlab(folder, tmp_path / "state", environ=environ) as address:
+        assert in_browser(work, _OFFLINE).complaints == []
 
 
 def test_new_cells_begin_sandboxed_where_that_is_asked_for_and_notebook_7_has_the_panel(
