@@ -104,12 +104,13 @@ export class SandboxesPanel extends ReactWidget {
     );
   }
 
+  /** Each with a key: UseSignal listens to the signal that it was made with, so none may take another's place. */
   private view(): React.JSX.Element {
     const { audit, model, surroundings, trans } = this;
     switch (this.tab) {
       case 'sandboxes':
         return (
-          <UseSignal signal={model.changed}>
+          <UseSignal key="sandboxes" signal={model.changed}>
             {() => (
               <Sandboxes
                 model={model}
@@ -126,7 +127,7 @@ export class SandboxesPanel extends ReactWidget {
         );
       case 'policy':
         return (
-          <UseSignal signal={model.changed} shouldUpdate={this.othersRun}>
+          <UseSignal key="policy" signal={model.changed} shouldUpdate={this.othersRun}>
             {() => (
               <Policy
                 model={model}
@@ -142,7 +143,7 @@ export class SandboxesPanel extends ReactWidget {
         );
       case 'audit':
         return (
-          <UseSignal signal={audit.changed}>
+          <UseSignal key="audit" signal={audit.changed}>
             {() => (
               <UseSignal signal={model.changed} shouldUpdate={this.othersRun}>
                 {() => (

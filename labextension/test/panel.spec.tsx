@@ -243,6 +243,10 @@ it('shows records as they come, with their details', async () => {
   api.onAudit = () => Promise.resolve({ records: [record(1)], older: null });
   feed.become('live');
   const made = panel();
+  // From the tab that it begins with: what that one listens to is not what this one does.
+  await vi.waitFor(() => {
+    expect(document.body.textContent).toContain('Looking for sandboxes');
+  });
   made.select('audit');
   await vi.waitFor(() => {
     expect(document.querySelectorAll('.jp-ipysandbox-records li')).toHaveLength(1);
