@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -222,6 +223,10 @@ class Effective:
 
         Left out are values of variables, and what is decided per cell or outside the sandbox: cpu, wall, check, HTML.
         """
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
         # Paths that aren't UTF-8 hold lone surrogates; ASCII escapes keep them apart without failing.
         return hashlib.sha256(json.dumps(self._decides(), sort_keys=True).encode("ascii")).hexdigest()
 
