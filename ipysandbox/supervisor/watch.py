@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -117,13 +118,17 @@ class Watch:
         self._overdrawn = ended.hit is not None and ended.hit.name == "cpu"
 
     async def _run(self) -> None:
+        due = math.inf
         while True:
             self._wake.clear()
             self._looks_at_once = True
+            now = time.monotonic()
+            due = min(due, now + self._pause())  # many short cells, one after the other, put no look off
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._pause())
+                await asyncio.wait_for(self._wake.wait(), max(0.0, due - now))
                 if not self._looks_at_once:
                     continue
+            due = math.inf
             instance = self._box.instance
             if instance is not None and instance.alive():
                 try:

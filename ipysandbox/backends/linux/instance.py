@@ -50,6 +50,7 @@ _LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
 #: Figures that are shown are at most so old.
 _EXACT_SECONDS = 0.5
+#: How old what processes hold open may be at a cell's end: the next look is not far.
 _BRIEF_SECONDS = 0.5
 #: Stands beside the numbers of processes.
 _SCRATCH = 0
