@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO
 
 from .errors import StartError
 
@@ -97,27 +96,25 @@ class _Table:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._file: IO[bytes] | None = None
-        self._pid = 0
+        self._fd, self._pid = -1, 0
         self._poller = select.poll()
         self._types: Mapping[str, str] = {}
 
     def types(self) -> Mapping[str, str]:
         with self._lock:
-            if self._file is None or self._pid != os.getpid():  # a forked process may be in another namespace
-                self._file, self._pid = open("/proc/self/mountinfo", "rb", buffering=0), os.getpid()  # noqa: SIM115
+            if self._pid != os.getpid():  # a forked process may be in another namespace, and have closed what it had
+                self._fd, self._pid = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC), os.getpid()
                 self._poller = select.poll()
-                self._poller.register(self._file, select.POLLPRI)
+                self._poller.register(self._fd, select.POLLPRI)
                 self._poller.poll(0)  # what changes from here on is told by the next
-                self._types = self._read(self._file)
+                self._types = self._read()
             elif self._poller.poll(0):
-                self._types = self._read(self._file)
+                self._types = self._read()
             return self._types
 
-    @staticmethod
-    def _read(file: IO[bytes]) -> Mapping[str, str]:
-        file.seek(0)
-        text = file.read().decode(errors="surrogateescape")
+    def _read(self) -> Mapping[str, str]:
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        text = b"".join(iter(lambda: os.read(self._fd, 1 << 16), b"")).decode(errors="surrogateescape")
         found = {}
         for line in text.split("\n")[:-1]:
             before, _, after = line.partition(" - ")
