@@ -103,14 +103,20 @@ class _Table:
     def types(self) -> Mapping[str, str]:
         with self._lock:
             if self._pid != os.getpid():  # a forked process may be in another namespace, and have closed what it had
-                self._fd, self._pid = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC), os.getpid()
-                self._poller = select.poll()
-                self._poller.register(self._fd, select.POLLPRI)
-                self._poller.poll(0)  # what changes from here on is told by the next
-                self._types = self._read()
+                self._open()
             elif self._poller.poll(0):
-                self._types = self._read()
+                try:
+                    self._types = self._read()
+                except OSError:  # somebody in this process has closed what is not theirs
+                    self._open()
             return self._types
+
+    def _open(self) -> None:
+        self._fd, self._pid = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC), os.getpid()
+        self._poller = select.poll()
+        self._poller.register(self._fd, select.POLLPRI)
+        self._poller.poll(0)  # what changes from here on is told by the next
+        self._types = self._read()
 
     def _read(self) -> Mapping[str, str]:
         os.lseek(self._fd, 0, os.SEEK_SET)

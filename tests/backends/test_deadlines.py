@@ -216,6 +216,12 @@ def test_paths_on_local_disks_are_not_asked(tmp_path: Path) -> None:
     assert reach.stalled(paths) == []
 
 
+def test_who_closes_descriptors_that_are_not_theirs_is_told_the_mounts_all_the_same() -> None:
+    before = dict(reach._mounts())
+    os.close(reach._table._fd)
+    assert dict(reach._mounts()) == before
+
+
 @pytest.mark.parametrize(
     ("path", "remote"),
     [

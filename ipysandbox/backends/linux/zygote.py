@@ -1,4 +1,4 @@
-"""The zygote: a clean, single-threaded Python that has loaded what kernels need, and forks one process per sandbox.
+"""The zygote: a clean, single-threaded Python that has loaded what kernels or tasks need, and forks one process each.
 
 It is started with an empty environment, knows no secret and never runs code of a project. Its only input is the control
 socket that it inherits from the supervisor; when that closes, it ends every sandbox and removes what the supervisor
