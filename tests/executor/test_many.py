@@ -156,7 +156,7 @@ print(type(done.pop().exception()).__name__, flush=True)
 """
 
 
-@pytest.mark.parametrize("victim", ["supervisor", "zygote", "nursery", "monitor"])
+@pytest.mark.parametrize("victim", ["supervisor", "zygote", "nursery", "init"])
 def test_whoever_is_killed_no_task_goes_on_and_its_traps_are_disarmed(project: Path, victim: str) -> None:
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans of the host come here, and are seen
     with subprocess.Popen(
@@ -167,8 +167,8 @@ def test_whoever_is_killed_no_task_goes_on_and_its_traps_are_disarmed(project: P
         below = tree(supervisor)
         zygote = below[1]
         nursery = children(zygote)[0]
-        [monitor] = children(nursery)
-        victims = {"supervisor": supervisor, "zygote": zygote, "nursery": nursery, "monitor": monitor}
+        [init] = children(nursery)
+        victims = {"supervisor": supervisor, "zygote": zygote, "nursery": nursery, "init": init}
         os.kill(victims[victim], 9)
         assert host.stdout.readline().strip() == "SandboxDied"
         host.kill()

@@ -180,6 +180,7 @@ class LinuxInstance(Instance):
         if kind == "init" and not self.pid:
             # From the monitor, before anything hostile exists.
             self.pid, self._monitor = int(event["pid"]), int(event.get("monitor", 0))
+            self._cpu.before = float(event.get("spent", 0.0))
             self._pidfd = os.pidfd_open(self.pid)
             asyncio.get_running_loop().add_reader(self._pidfd, self._init_ended)
         elif kind == "scratch" and self._scratch < 0 and fds and not self._ready.done():

@@ -4,6 +4,8 @@
                         └─ fork ─→ init      pid 1: builds the root, gives up every right, reaps
                                      └─ fork ─→ program   the kernel that runs the user's code
 
+For a task the nursery is the monitor, and init is its child (``begin``): a process less to make and to end.
+
 The order of the steps is the order in which the kernel allows them; each says why it stands where it does.
 """
 
@@ -14,17 +16,20 @@ import errno
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from . import clean, landlock, libc, rootfs, seccomp, selftest
 from .plan import Plan
 from .watch import Handover, Watch
 
-_ALL_NAMESPACES = (
+ALL_NAMESPACES = (
     libc.CLONE_NEWUSER
     | libc.CLONE_NEWNS
     | libc.CLONE_NEWPID
@@ -35,6 +40,7 @@ _ALL_NAMESPACES = (
 )
 
 Program = Callable[[dict[str, Any], list[int]], NoReturn]
+_ALIVE = b"!"
 
 
 class Report:
@@ -62,23 +68,7 @@ class Report:
         self._sock.close()
 
 
-class Mapper(Protocol):
-    """Where the host user is root: writes the maps of the new user namespace, and has one that tells mounts how owners
-    are shown, the host's root as the sandbox's user."""
-
-    idmap_fd: int
-
-    def map(self, pid: int) -> None: ...
-
-
-def monitor(
-    request: dict[str, Any],
-    report: Report,
-    program_fds: list[int],
-    log_fd: int,
-    program: Program,
-    mapper: Mapper | None = None,
-) -> int:
+def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log_fd: int, program: Program) -> int:
     """Body of the process that the zygote forked; returns the exit status to leave with."""
     plan = Plan.from_json(request["plan"])
     stage = "monitor"
@@ -90,10 +80,8 @@ def monitor(
         # Refused calls are told by the host's process numbers, which only its own /proc knows; soon it is out of reach.
         proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
         outside = selftest.Outside.seen(request["zygote"])
-        as_root = os.geteuid() == 0
         stage = "user namespace"
-        if mapper is None and as_root:
-            mapper = _Mapper(plan)
+        mapper = _Mapper(plan) if os.geteuid() == 0 else None
         trees: dict[str, int] | None = None
         if mapper is not None:
             stage = "files"
@@ -103,16 +91,11 @@ def monitor(
         stage = "user namespace"
         # /proc/self/uid_map belongs to root while the process is not dumpable.
         libc.prctl(libc.PR_SET_DUMPABLE, 1)
-        libc.unshare(_ALL_NAMESPACES)
-        if mapper is None:
-            _write_own_maps(plan)
-        else:
+        libc.unshare(ALL_NAMESPACES)
+        if mapper is not None:
             mapper.map(os.getpid())
-            os.setgroups([])
-        os.setresgid(plan.inside_id, plan.inside_id, plan.inside_id)
-        os.setresuid(plan.inside_id, plan.inside_id, plan.inside_id)
-        # Only now: changing credentials clears it. The zygote ends, so does this, so does init.
-        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        _become_user(plan, mapped=mapper is not None)
+        # The zygote ends, so does this, so does init.
         if os.getppid() != request["zygote"]:
             return 1
         stage = "process namespace"
@@ -123,12 +106,17 @@ def monitor(
             os.close(alive_w)
             os.close(proc)
             mine.close()
-            _init(plan, request, report, Handover(inits), outside, trees, program_fds, log_fd, alive_r, program)
+            # After the last change of user: changing credentials clears it.
+            libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.read(alive_r, 1) != _ALIVE:  # the monitor died before that: its death sent no signal
+                os._exit(1)
+            os.close(alive_r)
+            _init(plan, request, report, Handover(inits), outside, trees, program_fds, log_fd, program)
         os.close(alive_r)
         inits.close()
         outside.close()
         report.send("init", pid=init_pid, monitor=os.getpid())  # said before init may say that it is ready
-        os.write(alive_w, b"!")
+        os.write(alive_w, _ALIVE)
     except OSError as exc:
         report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
         return 1
@@ -139,6 +127,112 @@ def monitor(
     Watch(init_pid, report, mine, proc).run()
     _, status = os.waitpid(init_pid, 0)
     return 0 if os.WIFEXITED(status) else 1
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A sandbox whose init is this process's child. ``alive`` is to be open for as long as that is to live."""
+
+    init: int
+    handover: socket.socket
+    alive: int
+
+
+class Mapper(Protocol):
+    """Where the host user is root: writes the maps of new user namespaces, and has one that tells mounts how owners are
+    shown, the host's root as the sandbox's user."""
+
+    idmap_fd: int
+
+    def map(self, pid: int) -> None: ...
+
+
+def begin(
+    plan: Plan,
+    request: dict[str, Any],
+    report: Report,
+    program_fds: list[int],
+    log_fd: int,
+    program: Program,
+    mapper: Mapper | None,
+) -> Begun | None:
+    """The same with this process as the monitor, which stays as it is: init is made in all of its namespaces at once.
+    None: it could not be, which ``report`` has been told."""
+    stage = "user namespace"
+    with contextlib.ExitStack() as inits, contextlib.ExitStack() as ours:
+        try:
+            outside = selftest.Outside.seen(os.getpid())
+            inits.callback(outside.close)
+            trees: dict[str, int] | None = None
+            if mapper is not None:
+                stage = "files"
+                trees = rootfs.open_sources(plan, mapper.idmap_fd)  # as above
+                for tree in trees.values():
+                    inits.callback(os.close, tree)
+            stage = "user namespace"
+            alive_r, alive_w = os.pipe()
+            inits.callback(os.close, alive_r)
+            ours.callback(os.close, alive_w)
+            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            inits.callback(theirs.close)
+            ours.callback(mine.close)
+            pid = libc.fork(ALL_NAMESPACES)
+            if pid == 0:
+                kept = [report.fileno(), theirs.fileno(), outside.listener.fileno(), alive_r, log_fd, *program_fds]
+                close_all_but(*kept, *(trees or {}).values())
+                _enter(plan, report, alive_r, mapped=mapper is not None)
+                _init(plan, request, report, Handover(theirs), outside, trees, program_fds, log_fd, program)
+        except OSError as exc:
+            report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
+            return None
+        ours.pop_all()
+    begun = Begun(pid, mine, alive_w)
+    try:
+        if mapper is not None:
+            mapper.map(pid)
+        report.send(
+            "init", pid=pid, monitor=os.getpid(), spent=time.process_time()
+        )  # said before init may say that it is ready
+        os.write(alive_w, _ALIVE)
+    except OSError as exc:
+        report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
+        os.kill(pid, signal.SIGKILL)
+    return begun
+
+
+def _enter(plan: Plan, report: Report, alive: int, *, mapped: bool) -> None:
+    """What the monitor has done before it makes init, where init is made without one. ``alive``: see ``Begun``."""
+    stage = "monitor"
+    try:
+        os.setsid()
+        stage = "session keyring"
+        libc.new_session_keyring()
+        stage = "user namespace"
+        if os.read(alive, 1) != _ALIVE:
+            os._exit(1)
+        libc.prctl(libc.PR_SET_DUMPABLE, 1)
+        _become_user(plan, mapped=mapped)
+    except OSError as exc:
+        report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
+        os._exit(1)
+    # It died before its death would have sent a signal.
+    poller = select.poll()
+    poller.register(alive, select.POLLIN)
+    if poller.poll(0):
+        os._exit(1)
+    os.close(alive)
+
+
+def _become_user(plan: Plan, *, mapped: bool) -> None:
+    """In a new user namespace: be the sandbox's user, and end with the parent."""
+    if mapped:
+        os.setgroups([])
+    else:
+        _write_own_maps(plan)
+    os.setresgid(plan.inside_id, plan.inside_id, plan.inside_id)
+    os.setresuid(plan.inside_id, plan.inside_id, plan.inside_id)
+    # Only now: changing credentials clears it.
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def close_all_but(*kept: int) -> None:
@@ -259,18 +353,11 @@ def _init(
     trees: dict[str, int] | None,
     program_fds: list[int],
     log_fd: int,
-    alive_fd: int,
     program: Program,
 ) -> NoReturn:
     """Pid 1 of the sandbox. Whatever happens here ends the whole namespace, which is what a failure must do."""
-    stage = "init"
+    stage = "files"
     try:
-        # After the last change of user: changing credentials clears it.
-        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.read(alive_fd, 1) != b"!":  # the monitor died before that: its death sent no signal
-            os._exit(1)
-        os.close(alive_fd)
-        stage = "files"
         if trees is None:
             trees = rootfs.open_sources(plan, None)
         scratch = rootfs.build(plan, trees)

@@ -57,11 +57,14 @@ _locked_libc = ctypes.PyDLL(None, use_errno=True)
 _SIGCHLD = 17
 
 
-def fork() -> int:
+def fork(namespaces: int = 0) -> int:
     """``os.fork`` of a process with one thread, without the handlers that libraries have registered for it: for
     processes of ours that run no library, and from which ``os.fork`` makes the one that does. They cost as much again.
+
+    :param namespaces: those that the child begins in (CLONE_NEW*); with CLONE_NEWPID it is pid 1.
     """
-    pid = int(_locked_libc.syscall(ctypes.c_long(_NR["clone"]), ctypes.c_long(_SIGCHLD), *[ctypes.c_long(0)] * 4))
+    flags = ctypes.c_long(_SIGCHLD | namespaces)
+    pid = int(_locked_libc.syscall(ctypes.c_long(_NR["clone"]), flags, *[ctypes.c_long(0)] * 4))
     if pid < 0:
         errno = ctypes.get_errno()
         raise OSError(errno, f"clone: {os.strerror(errno)}")

@@ -112,7 +112,7 @@ class Listener:
     def __init__(self, fd: int, handlers: Mapping[str, Handler], *, proc: int | None = None) -> None:
         self._fd, self._handlers = fd, handlers
         self._proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC) if proc is None else proc
-        self._names = {number: name for name, number in syscalls.numbers().items()}
+        self._names = syscalls.names()
         sizes = ctypes.create_string_buffer(6)
         libc.syscall("seccomp", _GET_NOTIF_SIZES, 0, sizes)
         notification, response, _ = struct.unpack("=HHH", sizes.raw)

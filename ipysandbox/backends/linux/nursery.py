@@ -1,10 +1,12 @@
 """A copy of the zygote that starts the sandboxes of one executor's worker, one task after the other.
 
     zygote ── fork ─→ nursery    holds one plan, read once; in the worker's control group
-                        └─ fork ─→ monitor ─→ …    as in ``launch`` and ``confined``, anew for each task
+                        └─ clone ─→ init ─→ program    as in ``launch``, anew for each task, with this as their monitor
+                        └─ fork ─→ monitor ─→ program  as in ``confined``, where there are no namespaces
 
-It runs no code but ours, loads only what is installed, and talks to the supervisor alone. A task's monitor is its
-child, so that its end is seen, and what it has used told, by ``wait4``.
+It runs no code but ours, loads only what is installed, and talks to the supervisor alone, but that it answers what a
+task's filter refuses. A task's first process is its child, so that its end is seen, and what it has used told, by
+``wait4``.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ import signal
 import socket
 import struct
 import sys
+import time
+from dataclasses import dataclass
 from typing import Any
 
 from ipysandbox.guest import task as guest
 
 from . import confined, launch, libc, preload
+from .plan import Plan
+from .watch import Watch
 
 _HEADER = struct.Struct("!I")
 _MOST_REQUEST = 64 << 20
@@ -81,27 +87,35 @@ class _Nursery:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._request: dict[str, Any] = {}
+        self._plan: Plan | None = None
         self._text = self._template = ""
-        #: The monitor's pid, its number.
-        self._tasks: dict[int, int] = {}
+        self._tasks: dict[int, _Task] = {}
         self._mapper: _Mapper | None = None
         self._wake, self._wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        self._poller = select.epoll()
 
     def run(self, failed: list[str], spoiled: list[str]) -> None:
         """Until the supervisor closes the control socket, which it does when no task is left."""
         signal.set_wakeup_fd(self._wake_w, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
         self._send(event="ready", failed=failed, spoiled=spoiled)
-        poller = select.poll()
-        poller.register(self._control, select.POLLIN)
-        poller.register(self._wake, select.POLLIN)
+        self._poller.register(self._control, select.EPOLLIN)
+        self._poller.register(self._wake, select.EPOLLIN)
         while True:
-            ready = {fd for fd, _ in poller.poll()}
+            ready = {fd for fd, _ in self._poller.poll(self._until_due())}
+            for task in self._tasks.values():
+                if task.watch is not None:
+                    task.watch.step(0)
             if self._wake in ready:
                 os.read(self._wake, 512)
                 self._collect()
             if self._control.fileno() in ready and not self._hear():
                 return
+
+    def _until_due(self) -> float | None:
+        due = [task.watch.until_due() for task in self._tasks.values() if task.watch is not None]
+        return min((seconds for seconds in due if seconds is not None), default=None)
 
     def _hear(self) -> bool:
         header, fds, _, _ = socket.recv_fds(self._control, _HEADER.size, _DESCRIPTORS)
@@ -126,43 +140,52 @@ class _Nursery:
         return True
 
     def _parsed(self, text: str) -> dict[str, Any]:
-        return {**json.loads(text), "zygote": os.getpid()}
+        request = {**json.loads(text), "zygote": os.getpid()}
+        if request["tier"] != "confined":
+            self._plan = Plan.from_json(request["plan"])
+            if os.geteuid() == 0 and self._mapper is None:
+                self._mapper = _Mapper(self._plan)
+            # Its work is the tasks', and so is the time it takes.
+            os.sched_setaffinity(0, self._plan.cpus)
+        return request
 
     def _start(self, number: int, fds: list[int]) -> None:
-        namespaces = self._request["tier"] != "confined"
-        if namespaces and os.geteuid() == 0 and self._mapper is None:
-            self._mapper = _Mapper(self._request["plan"])
-        if self._mapper is not None:
-            self._mapper.open()
-        pid = libc.fork()
-        if pid == 0:
-            self._monitor(fds)
-        for fd in fds:
+        spent = time.process_time()
+        report = launch.Report(socket.socket(fileno=fds[0]))
+        if self._plan is None:
+            pid = libc.fork()
+            if pid == 0:
+                self._monitor(report, fds)
+            report.close()
+            self._tasks[pid] = _Task(number, spent)
+        else:
+            begun = launch.begin(self._plan, self._request, report, fds[2:], fds[1], guest.run, self._mapper)
+            if begun is None:
+                report.close()
+                self._send(event="ended", task=number, cpu=0.0)
+            else:
+                watch = Watch(begun.init, report, begun.handover, self._proc)
+                self._poller.register(watch, select.EPOLLIN)
+                self._tasks[begun.init] = _Task(number, spent, watch, begun.alive)
+        for fd in fds[1:]:
             os.close(fd)
-        self._tasks[pid] = number
-        # Its monitor waits for this, and needs it before anything of the sandbox exists.
-        if self._mapper is not None:
-            self._mapper.serve(pid)
 
-    def _monitor(self, fds: list[int]) -> None:
+    def _monitor(self, report: launch.Report, fds: list[int]) -> None:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for fd in (self._wake, self._wake_w, self._control.detach()):
+            self._poller.close()
+            for fd in (self._wake, self._wake_w, self._proc, self._control.detach()):
                 os.close(fd)
-            report = launch.Report(socket.socket(fileno=fds[0]))
-            if self._request["tier"] == "confined":
-                status = confined.monitor(self._request, report, fds[2:], fds[1], guest.run)
-            else:
-                status = launch.monitor(self._request, report, fds[2:], fds[1], guest.run, self._mapper)
+            status = confined.monitor(self._request, report, fds[2:], fds[1], guest.run)
         except BaseException as exc:  # noqa: BLE001 - a forked copy of the nursery must end here
             print(f"monitor: {type(exc).__name__}: {exc}", file=sys.stderr)
         finally:
             os._exit(status)
 
     def _collect(self) -> None:
-        """Tell of monitors that have ended; with each, everything in its sandbox has."""
+        """Tell of tasks whose first process has ended; with it, everything in its sandbox has."""
         while True:
             try:
                 pid, _, used = os.wait4(-1, os.WNOHANG)
@@ -170,11 +193,20 @@ class _Nursery:
                 return
             if not pid:
                 return
-            if pid in self._tasks:
-                number = self._tasks.pop(pid)
-                if self._template:  # there is no pid 1 whose end is everybody's
-                    confined.end_all(keep=set(self._tasks))
-                self._send(event="ended", task=number, cpu=used.ru_utime + used.ru_stime)
+            task = self._tasks.pop(pid, None)
+            if task is None:
+                continue
+            cpu = used.ru_utime + used.ru_stime
+            if task.watch is not None:
+                task.watch.step(0)
+                task.watch.tell_all()
+                self._poller.unregister(task.watch)
+                task.watch.close()
+                os.close(task.alive)
+                cpu += time.process_time() - task.spent
+            if self._template:  # there is no pid 1 whose end is everybody's
+                confined.end_all(keep=set(self._tasks))
+            self._send(event="ended", task=task.number, cpu=cpu)
 
     def _send(self, **message: object) -> None:
         data = json.dumps(message).encode()
@@ -182,42 +214,28 @@ class _Nursery:
             self._control.sendall(_HEADER.pack(len(data)) + data)
 
 
+@dataclass(frozen=True)
+class _Task:
+    """``spent``: processor seconds of the nursery when it began. With namespaces: who answers what is refused, and a
+    descriptor that says inside, for as long as it is open, that this is so."""
+
+    number: int
+    spent: float
+    watch: Watch | None = None
+    alive: int = -1
+
+
 class _Mapper:
-    """As ``launch``'s, where the host user is root: the nursery itself writes the maps, and one namespace tells all
-    mounts how owners are shown."""
+    """As ``launch``'s, where the host user is root: init is the nursery's own child, and one namespace tells all mounts
+    how owners are shown."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._maps = (
-            f"{plan['inside_id']} {plan['outside_uid']} 1",
-            f"{plan['inside_id']} {plan['outside_gid']} 1",
+            f"{plan.inside_id} {plan.outside_uid} 1",
+            f"{plan.inside_id} {plan.outside_gid} 1",
         )
-        self.idmap_fd = launch.owner_map(plan["outside_uid"], plan["outside_gid"])
+        self.idmap_fd = launch.owner_map(plan.outside_uid, plan.outside_gid)
 
-    def open(self) -> None:
-        """Before the fork."""
-        self._mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-    def serve(self, pid: int) -> None:
-        """In the nursery: write the maps of its child ``pid`` once that asks, unless it has ended."""
-        self._theirs.close()
-        with self._mine:
-            if not self._mine.recv(1):
-                return
-            answer = b"ok"
-            try:
-                for name, text in zip(("uid_map", "gid_map"), self._maps, strict=True):
-                    launch.write(f"/proc/{pid}/{name}", text)
-            except OSError as exc:
-                answer = str(exc.errno or 5).encode()
-            with contextlib.suppress(OSError):
-                self._mine.send(answer)
-
-    def map(self, _pid: int) -> None:
-        """In the monitor."""
-        self._mine.close()
-        with self._theirs:
-            self._theirs.send(b"?")
-            answer = self._theirs.recv(32)
-        if answer != b"ok":
-            number = int(answer or b"5")
-            raise OSError(number, f"map the sandbox's user: {os.strerror(number)}")
+    def map(self, pid: int) -> None:
+        for name, text in zip(("uid_map", "gid_map"), self._maps, strict=True):
+            launch.write(f"/proc/{pid}/{name}", text)

@@ -45,6 +45,8 @@ class CpuMeter:
 
     #: Processors that the tree may use.
     processors: int = 1
+    #: Seconds that the process beside the tree had used when the tree began.
+    before: float = 0.0
     _seen: dict[tuple[int, int], float] = field(default_factory=dict)
     _most: float = 0.0
     _brief: float = 0.0
@@ -154,7 +156,7 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
     if beside:
         fields = _stat(beside)
         if fields:
-            own = (int(fields[11]) + int(fields[12])) / _TICK
+            own = max(0.0, (int(fields[11]) + int(fields[12])) / _TICK - meter.before)
             rows.append((beside, int(fields[19]), own, own))
     for pid in found:
         fields = _stat(pid)

@@ -43,6 +43,16 @@ _SHARES = {"max_inotify_instances": 16, "max_inotify_watches": 4096}
 def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
     """Detached copies of everything the plan shows, by where it goes; read-only where nothing may be written."""
     trees: dict[str, int] = {}
+    try:
+        _open_sources(plan, idmap_fd, trees)
+    except BaseException:
+        for fd in trees.values():
+            os.close(fd)
+        raise
+    return trees
+
+
+def _open_sources(plan: Plan, idmap_fd: int | None, trees: dict[str, int]) -> None:
     items: list[Bind | Overlay] = [*plan.binds, *plan.overlays]
     for item in items:
         if not item.source:
@@ -57,6 +67,7 @@ def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
             if isinstance(item, Bind) and item.optional and exc.errno in (errno.ENOENT, errno.EACCES):
                 continue
             raise
+        trees[item.where] = fd
         attributes = libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
         if isinstance(item, Overlay) or not item.writable:
             attributes |= libc.MOUNT_ATTR_RDONLY
@@ -71,10 +82,8 @@ def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
                     "or keep the project on ext4, xfs or btrfs",
                 ) from None
         libc.mount_setattr(fd, "", attributes)
-        trees[item.where] = fd
     for path in (*(f"/dev/{name}" for name in _DEVICES), *plan.devices):
         trees[path] = libc.open_tree(path)
-    return trees
 
 
 def build(plan: Plan, trees: dict[str, int]) -> int:

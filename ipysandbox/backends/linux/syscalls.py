@@ -7,7 +7,9 @@ lacks is absent from its column (None).
 
 from __future__ import annotations
 
+import functools
 import platform
+from collections.abc import Mapping
 
 #: name: (x86-64, aarch64)
 TABLE: dict[str, tuple[int | None, int | None]] = {
@@ -405,3 +407,9 @@ def numbers(machine: str | None = None) -> dict[str, int]:
     if column is None:
         return {}
     return {name: row[column] for name, row in TABLE.items() if row[column] is not None}  # type: ignore[misc]
+
+
+@functools.cache
+def names() -> Mapping[int, str]:
+    """Number to name on this machine."""
+    return {number: name for name, number in numbers().items()}

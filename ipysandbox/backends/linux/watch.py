@@ -1,6 +1,7 @@
 """The monitor's life: it answers refused calls and covers what the supervisor names, until the sandbox ends.
 
-It shares init's mounts and has kept its rights over them; no process inside can see or reach it.
+It shares init's mounts and has kept its rights over them; no process inside can see or reach it. A nursery, which is
+the monitor of one task after the other, shares no mounts, and is asked to cover nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Channel(Protocol):
     def send(self, event: str, fds: tuple[int, ...] = (), **details: object) -> None: ...
     def receive(self) -> bytes: ...
     def fileno(self) -> int: ...
+    def close(self) -> None: ...
 
 
 class Handover:
@@ -66,7 +68,8 @@ class Watch:
         self._listener: notify.Listener | None = None
         self._pidfd = os.pidfd_open(init_pid)
         self._buffer = b""
-        self._poller = select.poll()
+        # Of this kind because it can be waited for like one descriptor, by whoever waits for more than a sandbox.
+        self._poller = select.epoll()
         self._actions: dict[int, Callable[[int], None]] = {}
         self._ended = False
         self._on(self._pidfd, self._end)
@@ -76,16 +79,39 @@ class Watch:
     def run(self) -> None:
         """Until init has ended."""
         while not self._ended:
-            for fd, event in self._poller.poll(self._until_due()):
-                if fd in self._actions:
-                    self._actions[fd](event)
-            self._tell(time.monotonic())
+            self.step(self.until_due())
+        self.tell_all()
+
+    def fileno(self) -> int:
+        """Can be read when there is something to do."""
+        return self._poller.fileno()
+
+    def step(self, seconds: float | None) -> None:
+        """Do what there is to do, for which it waits so long; None: without end."""
+        for fd, event in self._poller.poll(seconds):
+            if fd in self._actions:
+                self._actions[fd](event)
+        self._tell(time.monotonic())
+
+    def tell_all(self) -> None:
+        """Init has ended."""
         for _ in range(_LAST_LINES):
             self._tell(float("inf"))
 
+    def close(self) -> None:
+        """Let go of every descriptor but that of the host's /proc."""
+        for fd in [*self._actions]:
+            self._off(fd)
+        self._poller.close()
+        os.close(self._pidfd)
+        self._handover.close()
+        self._report.close()
+        if self._listener is not None:
+            os.close(self._listener.fileno())
+
     def _on(self, fd: int, action: Callable[[int], None]) -> None:
         self._actions[fd] = action
-        self._poller.register(fd, select.POLLIN)
+        self._poller.register(fd, select.EPOLLIN)
 
     def _off(self, fd: int) -> None:
         del self._actions[fd]
@@ -112,13 +138,13 @@ class Watch:
         for _ in range(_AT_A_TIME):
             if not self._listener.step():
                 break
-        if event & select.POLLHUP:  # no process is left that the filter holds
+        if event & select.EPOLLHUP:  # no process is left that the filter holds
             self._off(self._listener.fileno())
 
-    def _until_due(self) -> float | None:
-        """Milliseconds."""
+    def until_due(self) -> float | None:
+        """Seconds to the next ``step`` if nothing happens; None: none is needed."""
         wait = self._listener.trail.wait(time.monotonic()) if self._listener else None
-        return None if wait is None or self._handover.fileno() >= 0 else wait * 1000
+        return None if wait is None or self._handover.fileno() >= 0 else wait
 
     def _tell(self, now: float) -> None:
         """Pass on what was tried; a supervisor that does not listen is no reason to wait, or to forget."""
