@@ -24,6 +24,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from ipysandbox.audit.pages import Follower
 from ipysandbox.server import bounded
 from ipysandbox.server.supervisors import Refused, Supervisors
+from ipysandbox.supervisor.background import Alarm
 
 #: Between two states (seconds): at least, and unless the client asks for another pace.
 SOONEST, LATEST, USUAL = 0.5, 30.0, 0.5
@@ -47,7 +48,7 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self.supervisors = supervisors
         self._interval = USUAL
         self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
+        self._wake = Alarm()
 
     def set_default_headers(self) -> None:
         """Those of a page mean nothing here."""
@@ -107,8 +108,7 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     async def _pause(self, seconds: float) -> None:
         self._wake.clear()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), max(0.01, seconds))
+        await self._wake.wait(max(0.01, seconds))
 
     async def _state(self) -> dict[str, Any]:
         try:

@@ -51,6 +51,8 @@ class Supervisors:
     def __init__(self, places: Places) -> None:
         self.places = places
         self._refused_since: dict[str, float] = {}
+        #: What each said last, and what was made of it: mostly it says the same again.
+        self._said: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
         self._last: tuple[float, dict[str, Any]] = (float("-inf"), {})
         # Two pools: questions that wait for silent supervisors must not keep a kill waiting.
         self._questions = ThreadPoolExecutor(8, thread_name_prefix="ipysandbox-state")
@@ -63,6 +65,7 @@ class Supervisors:
         Raises Refused when they can't even be looked for.
         """
         folders = await self._folders()
+        self._said = {folder.name: self._said[folder.name] for folder in folders if folder.name in self._said}
         answers = await asyncio.gather(*(self._state_of(folder) for folder in folders))
         return {"now": time.time(), "supervisors": [answer for answer in answers if answer is not None]}
 
@@ -141,13 +144,17 @@ class Supervisors:
             return None
         if not isinstance(said, Mapping):
             return _silent(folder, "gave an answer that this version does not understand")
-        return {
-            "id": folder.name,
-            "pid": bounded.number(said.get("pid")),
-            "host_pid": bounded.number(said.get("host_pid")),
-            "error": None,
-            "sandboxes": bounded.sandboxes(said.get("sandboxes"), self.places.opens),
-        }
+        before = self._said.get(folder.name)
+        if before is None or before[0] != said:
+            shown = {
+                "id": folder.name,
+                "pid": bounded.number(said.get("pid")),
+                "host_pid": bounded.number(said.get("host_pid")),
+                "error": None,
+                "sandboxes": bounded.sandboxes(said.get("sandboxes"), self.places.opens),
+            }
+            self._said[folder.name] = before = (said, shown)
+        return before[1]
 
     def _refuses_long(self, folder: Path) -> bool:
         """A supervisor that ends closes its socket first; only one that stays so is a problem to show."""

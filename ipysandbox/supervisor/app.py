@@ -375,16 +375,18 @@ async def _serve(
     leave.start()
 
 
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def _resident(statm: int) -> int:
+    """Bytes of this process. ``statm``: a descriptor of /proc/self/statm, read anew from its beginning."""
+    return int(os.pread(statm, 256, 0).split()[1]) * resource.getpagesize()
 
 
 async def _guard_memory(supervisor: Supervisor) -> None:
     """End the sandboxes that are being talked to when this process itself grows too large: a message of many parts is
     in memory before libzmq hands it over, so no bound on messages covers it."""
+    statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     while True:
         await asyncio.sleep(_GUARD_SECONDS)
-        resident = _resident()
+        resident = _resident(statm)
         if resident > _MOST_RESIDENT:
             all_of_them = list(supervisor.sandboxes.values())
             # Those that are being talked to first; an idle one that floods is ended at the next look.

@@ -13,7 +13,7 @@ from ipysandbox.audit import events
 from ipysandbox.backends.base import Instance, Usage
 
 from . import limits as limit_rules
-from .background import in_background
+from .background import Alarm, in_background
 from .cells import Cell
 from .limits import LimitHit
 
@@ -61,7 +61,7 @@ class Watch:
         #: The last cell went over its limit on cpu time.
         self._overdrawn = False
         self._told: Instance | None = None
-        self._wake = asyncio.Event()
+        self._wake = Alarm()
         self._looks_at_once = True
         self._task = asyncio.ensure_future(self._run())
 
@@ -124,10 +124,8 @@ class Watch:
             self._looks_at_once = True
             now = time.monotonic()
             due = min(due, now + self._pause())  # many short cells, one after the other, put no look off
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, due - now))
-                if not self._looks_at_once:
-                    continue
+            if await self._wake.wait(due - now) and not self._looks_at_once:
+                continue
             due = math.inf
             instance = self._box.instance
             if instance is not None and instance.alive():
@@ -151,7 +149,8 @@ class Watch:
         # What an earlier cell has left may fill memory as fast as a cell.
         left_behind = self._runs or self.usage.processes > self._first_processes
         if cell is None and not (left_behind or self._overdrawn):
-            return _IDLE_SECONDS
+            # All idle sandboxes at the same moments: to wake up costs more than to look.
+            return _IDLE_SECONDS - time.monotonic() % _IDLE_SECONDS
         limits = cell.limits if cell else self._box.limits
         full = (limits.disk - self.usage.disk) / WRITE_RATE
         if instance is not None and "memory" not in instance.bounded:
