@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
-from . import magics_complete, magics_line
+from . import magics_complete, magics_first, magics_line
 from .display import changes_line, failure
 from .errors import CheckRefused, SandboxError
 from .magics_options import cell_parser, helped, line_parser, parse
@@ -252,6 +252,7 @@ def load(ipython: Any) -> None:
         magics = SandboxMagics(ipython)
         ipython.register_magics(magics)
         magics_complete.register(ipython, magics)
+        magics_first.register(ipython)
 
 
 def unload(ipython: Any) -> None:
@@ -265,6 +266,7 @@ def unload(ipython: Any) -> None:
     for kind in ("line", "cell"):
         ipython.magics_manager.magics[kind].pop("sandbox", None)
     magics_complete.unregister(ipython)
+    magics_first.unregister(ipython)
     ipython.magics_manager.registry.pop(SandboxMagics.__name__, None)
 
 

@@ -251,3 +251,43 @@ def test_a_variable_taken_for_a_name_is_said(notebook: Notebook) -> None:
     ran = notebook.run("%%sandbox -i left right\nleft").ok()
     assert any("-i left,right" in str(shown) for shown in ran.displays)
     assert not any("-i left" in str(shown) for shown in notebook.run("%%sandbox -i left,right right\nleft").displays)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "leaked = 1\n%%sandbox\nx = 1",
+        "\n# a note\nleaked = 1\n\n  %%sandbox vars --timeout 5s\nx = 1",
+        "if True:\n    leaked = 1\n%%sandbox\n",
+        "leaked = 'a' \\\n'b'\n%%sandbox\nx = 1",
+        "!true\nleaked = 1\n%%sandbox\nx = 1",
+        "%%time\nleaked = 1\n%%sandbox\nx = 1",
+        "leaked = 1\n%%sandbox",
+    ],
+)
+def test_code_above_the_line_runs_nowhere(notebook: Notebook, cell: str) -> None:
+    ran = notebook.run(cell)
+    assert ran.ename == "SyntaxError"
+    assert "has to be the first line of its cell: nothing of this cell was run" in ran.error
+    assert notebook.run("leaked").ename == "NameError"
+
+
+def test_comments_above_the_line_belong_to_the_cell(notebook: Notebook) -> None:
+    notebook.run("# what an agent wrote\n\n  # more\n%%sandbox vars\nfrom_above = 1").ok()
+    assert notebook.run("from_above").ename == "NameError"
+    assert notebook.run("%%sandbox vars\nfrom_above").ok().displays[0]["text/plain"] == "1"
+    notebook.run("%%time\n# note\n%%sandbox vars\nfrom_above += 1").ok()
+    assert notebook.run("%%sandbox vars\nfrom_above").ok().displays[0]["text/plain"] == "2"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "text = '''\n%%sandbox\nx = 1\n'''\nlen(text)",
+        "%%sandbox vars\ntext = '''\n%%sandbox\nx = 1\n'''\nlen(text)",
+    ],
+)
+def test_the_line_may_stand_in_a_text(notebook: Notebook, cell: str) -> None:
+    ran = notebook.run(cell).ok()
+    shown = [c["data"]["text/plain"] for kind, c in ran.messages if kind in ("execute_result", "display_data")]
+    assert shown == ["17"]
