@@ -1,7 +1,7 @@
 """Sees to it that ``%%sandbox`` holds for a whole cell, or that nothing of the cell runs.
 
-IPython knows a cell magic by the first line alone. With code above it, pasted there by a slip, that code would run in the
-notebook's own kernel before IPython complained about the line.
+IPython knows a cell magic by the first line alone. With code above it, pasted there by a slip, that code would run in
+the notebook's own kernel before IPython complained about the line.
 """
 
 from __future__ import annotations
