@@ -71,6 +71,7 @@ def policy_text(policy: Mapping[str, Any]) -> str:
     environment = policy["environment"]
     facts = [
         ("project", policy["project"] + (" (too wide: nothing of it is read)" if policy["project_is_home"] else "")),
+        *([("begins in", policy["folder"])] if policy["folder"] != policy["project"] else []),
         ("reads", ", ".join(policy["read"]) or "nothing"),
         ("writes", ", ".join(policy["write"]) or "nothing"),
         ("variables passed", ", ".join(environment["passed"]) or "none"),

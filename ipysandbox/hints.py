@@ -104,7 +104,7 @@ def _is_network(evalue: str) -> bool:
 
 def _place(written: str, policy: Mapping[str, Any]) -> str:
     # The code may have changed its folder since; most never do.
-    return "/" + os.path.normpath(os.path.join(str(policy["project"]), written)).lstrip("/")
+    return "/" + os.path.normpath(os.path.join(str(policy["folder"]), written)).lstrip("/")
 
 
 def _read_only(written: str, policy: Mapping[str, Any], namespaces: bool) -> str:

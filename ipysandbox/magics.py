@@ -142,7 +142,7 @@ class SandboxMagics(Magics):
         )
         options |= {key: getattr(args, key) for key in options if getattr(args, key) is not None}
         folder = self.folder()
-        if held is not None and (held.options, held.folder) == (options, folder):
+        if held is not None and held.options == options and (held.folder == folder or _stays(held, folder, args)):
             return held
         from . import Sandbox  # with the first cell: loading the rest takes as long as all of this
 
@@ -229,6 +229,13 @@ class SandboxMagics(Magics):
         # A kernel started from another notebook inherits that one's JPY_SESSION_NAME: believe it if we began there.
         ours = "__vsc_ipynb_file__" in self._ip.user_ns or folder == self._loaded_in
         return folder if ours and Path(folder).is_dir() else os.getcwd()
+
+
+def _stays(held: Held, folder: str, args: argparse.Namespace) -> bool:
+    """The notebook has gone to another folder of the same project: a sandbox that runs is not left for that."""
+    from .policy import find_project
+
+    return not args.fresh and find_project(Path(held.folder)) == find_project(Path(folder))
 
 
 def _what_changed(before: Held | None, held: Held) -> str:

@@ -54,7 +54,7 @@ def check(
     :param deny: qualified names (``requests``, ``requests.get``, ``open``) that are refused as well.
     :param allow: rule ids (``call.os-system``) and qualified names (``os.system``, ``ctypes``) that no rule is applied
         to. What is denied stays denied.
-    :param writable: folders, relative to the project or absolute, in which ``shutil.rmtree`` is accepted.
+    :param writable: folders, relative to where the code begins or absolute, in which ``shutil.rmtree`` is accepted.
 
     Never raises: what can't be read is refused with a finding that says so.
     """

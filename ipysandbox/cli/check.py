@@ -17,7 +17,7 @@ from .source import NotReadable, read
 
 
 def check_files(args: argparse.Namespace) -> int:
-    policy = resolve(args.policy, cwd=Path.cwd(), environ=os.environ).policy
+    effective = resolve(args.policy, cwd=Path.cwd(), environ=os.environ)
     worst, reports = status.OK, []
     for path in args.files:
         try:
@@ -30,10 +30,8 @@ def check_files(args: argparse.Namespace) -> int:
             found: dict[str, Any] = {"verdict": "refused", "findings": [], "problem": source.problem}
             text = f"{source.problem}: refused"
         else:
-            code = policy.code
-            report = check(
-                source.text, profile=code.profile, deny=code.deny, allow=code.allow, writable=policy.files.write
-            )
+            code, writable = effective.policy.code, effective.writable_names()
+            report = check(source.text, profile=code.profile, deny=code.deny, allow=code.allow, writable=writable)
             found, text = report.to_json(), report.render(source.name)
         reports.append({"file": source.name, **found})
         if found["verdict"] != "ok" and worst == status.OK:

@@ -60,18 +60,18 @@ def run(args: argparse.Namespace) -> int:
             on_output=None if args.json else _show,
             on_input=questions,
             want_value=False,
-            script=_script(args.file, tuple(args.arguments), find_project(Path.cwd())),
+            script=_script(args.file, tuple(args.arguments)),
         )
     return _tell(result, args)
 
 
-def _script(file: str, arguments: tuple[str, ...], project: Path) -> Script:
+def _script(file: str, arguments: tuple[str, ...]) -> Script:
     """The file as the sandbox sees it. One outside the project is not there: of that, the name is all it gets."""
     if file == "-":
         return Script(STDIN, arguments)
-    path = Path(os.path.abspath(file))
+    path, project = Path(os.path.abspath(file)), find_project(Path.cwd())
     if all(project in place.parents for place in (path, Path(os.path.realpath(path)))):
-        return Script(str(path.relative_to(project)), arguments, str(path))
+        return Script(os.path.relpath(path), arguments, str(path))
     return Script(path.name, arguments, path.name)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,6 +186,8 @@ class Effective:
 
     policy: Policy
     project: Path
+    #: Where the code begins: the folder that it is run for, the notebook's, where the sandbox shows that.
+    folder: Path
     project_is_home: bool
     read: tuple[Path, ...]
     write: tuple[Path, ...]
@@ -202,6 +205,7 @@ class Effective:
         return {
             "policy": self.policy.to_mapping(),
             "project": str(self.project),
+            "folder": str(self.folder),
             "project_is_home": self.project_is_home,
             "read": [str(p) for p in self.read],
             "write": [str(p) for p in self.write],
@@ -217,6 +221,10 @@ class Effective:
             "notices": list(self.notices),
             "digest": self.digest(),
         }
+
+    def writable_names(self) -> tuple[str, ...]:
+        """The folders in ``write`` as code can name them: from where it begins, and in full."""
+        return (*(os.path.relpath(path, self.folder) for path in self.write), *map(str, self.write))
 
     def digest(self) -> str:
         """SHA-256 of what decides isolation: two sandboxes with the same digest may do the same.
@@ -240,6 +248,7 @@ class Effective:
         return {
             "limits": _plain(limits),
             "project": str(self.project),
+            "folder": str(self.folder),
             "project_is_home": self.project_is_home,
             "read": sorted(str(p) for p in self.read),
             "write": sorted(str(p) for p in self.write),

@@ -31,7 +31,7 @@ from .merge import NotGranted, locator, meet, merge, show
 from .model import Effective, Policy
 from .names import PROTECTED
 from .paths import Places, without_inner
-from .patterns import compile_patterns
+from .patterns import Matcher, compile_patterns
 from .profiles import PROFILES, STRICT, nearest, unknown
 from .room import most_memory
 from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, read_object, read_options, read_table
@@ -374,14 +374,23 @@ class _Resolution:
             return found
 
         read = each("files.read", lambda entry: self.places.readable(entry, hidden))
-        write = each("files.write", lambda entry: self.places.writable(entry, hidden, protected))
         source = each("data.source_path", lambda entry: self.places.readable(entry, hidden))
+        folder = self._folder(hidden, (*read, *source))
+        # Where nobody said which, results/ is the one beside the notebook, as in a normal cell.
+        inside = os.path.relpath(folder, self.project)
+        own = inside != "." and self.sources["files.write"].startswith("built-in") and not protected.covers(inside)
+
+        def writable(entry: str) -> Path:
+            return self.places.writable(os.path.join(inside, entry) if own else entry, hidden, protected)
+
+        write = each("files.write", writable)
         variables = sort_variables(self.environ, self.policy.environment.allow)
         problems += [self._refused_variable(name, why) for name, why in variables.refused.items()]
         first_error(problems)
         return Effective(
             policy=self.policy,
             project=self.project,
+            folder=folder,
             project_is_home=too_wide,
             read=without_inner([*read, *source]),
             write=without_inner(write),
@@ -394,6 +403,13 @@ class _Resolution:
             sources=self.sources,
             notices=tuple(self.notices),
         )
+
+    def _folder(self, hidden: Matcher, shown: Sequence[Path]) -> Path:
+        """Where the code begins: the folder that it is run for if the sandbox shows that, else the project."""
+        folder = Path(os.path.realpath(self.cwd))
+        if self.project not in folder.parents or hidden.covers(str(folder.relative_to(self.project))):
+            return self.project
+        return folder if any(within(str(folder), str(top)) for top in shown) else self.project
 
     def _problem(self, key: str, entry: str, error: BadValue) -> Problem:
         wishes = self.asked_by.get((key, entry))

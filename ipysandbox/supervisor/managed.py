@@ -436,7 +436,7 @@ class Managed:
             profile=code.profile,
             deny=code.deny,
             allow=code.allow,
-            writable=tuple(str(path) for path in self.effective.policy.files.write),
+            writable=self.effective.writable_names(),
         )
         return {**report.to_json(), "text": str(report)}
 

@@ -13,6 +13,7 @@ from ipysandbox.hints import hint, may_apply, may_run_programs, output_hint
 
 POLICY = {
     "project": "/home/me/study",
+    "folder": "/home/me/study",
     "read": ["/home/me/study/src", "/data/shared"],
     "write": ["/home/me/study/results"],
     "hidden": [".env", "*.pem"],
@@ -140,7 +141,9 @@ def test_without_namespaces_an_address_has_the_line_too() -> None:
     ],
 )
 def test_a_module_out_of_sight_is_told_as_a_file_is(read: list[str], name: str, line: str) -> None:
-    found = hint("ModuleNotFoundError", f"No module named '{name}'", {**POLICY, "project": "/p", "read": read})
+    found = hint(
+        "ModuleNotFoundError", f"No module named '{name}'", {**POLICY, "project": "/p", "folder": "/p", "read": read}
+    )
     assert found == (line and f"If helpers is a module of the project, the sandbox can't see it: {line}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -251,3 +253,42 @@ def test_an_edited_policy_says_what_of_it_made_the_sandbox_anew(tmp_path: Path) 
         assert "another now" not in again
     finally:
         notebook.close()
+
+
+def test_a_cell_begins_where_the_notebook_is(tmp_path: Path) -> None:
+    folder = tmp_path / "notebooks"
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "data").mkdir()
+    folder.mkdir()
+    (tmp_path / "data/far.csv").write_text("far")
+    (folder / "near.csv").write_text("near")
+    (folder / "helper.py").write_text("value = 'helped'\n")
+    one = Notebook(folder)
+    try:
+        code = (
+            "import os, helper\nos.makedirs('results', exist_ok=True)\nopen('results/out.txt', 'w').write('kept')\n"
+            "print(os.getcwd(), open('near.csv').read(), open('../data/far.csv').read(), helper.value)"
+        )
+        expected = f"{folder} near far helped\n"
+        assert one.run(code).ok().stdout == expected
+        (folder / "results/out.txt").unlink()
+        assert one.run(f"%%sandbox\n{code}").ok().stdout == expected
+        assert (folder / "results/out.txt").read_text() == "kept"
+        assert not (tmp_path / "results").exists()
+        assert "can't see" not in "".join(one.run("%%sandbox\nopen('../data/none.csv')").notes)
+        rows = [line.split() for line in one.run("%sandbox policy").ok().stdout.splitlines()]
+        assert ["begins", "in", str(folder)] in rows
+    finally:
+        one.close()
+
+
+def test_a_script_begins_in_the_folder_that_it_is_run_from(
+    cli: Callable[..., subprocess.CompletedProcess[str]], study: Path
+) -> None:
+    code = "import os, sys\nprint(os.getcwd(), sys.argv, open('x.csv').read(1), os.path.exists(__file__))"
+    (study / "data/script.py").write_text(code)
+    ran = cli("run", "script.py", "a", cwd=study / "data")
+    assert ran.stdout == f"{study / 'data'} ['script.py', 'a'] a True\n", ran.stderr
+    ran = cli("run", "data/script.py", cwd=study)
+    assert "FileNotFoundError" in ran.stderr  # as without a sandbox
+    assert cli("run", "../data/script.py", cwd=study / "data").stdout.startswith(str(study / "data"))

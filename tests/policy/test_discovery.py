@@ -112,3 +112,36 @@ def test_the_users_file_is_in_jupyters_configuration_folder(
 def test_without_a_variable_for_the_home_the_password_database_is_asked(machine: Machine) -> None:
     del machine.environ["HOME"]
     assert machine.resolve().project == machine.project
+
+
+def test_code_begins_in_the_folder_that_it_is_run_for_with_a_results_folder_there(machine: Machine) -> None:
+    (machine.project / ".git").mkdir(exist_ok=True)
+    folder = machine.project / "notebooks/old"
+    folder.mkdir(parents=True)
+    effective = machine.resolve(cwd=folder)
+    assert (effective.project, effective.folder) == (machine.project, folder)
+    assert effective.write == (folder / "results",)
+    assert effective.writable_names() == ("results", str(folder / "results"))
+    named = machine.resolve({"files": {"write": ["results"]}}, cwd=folder)  # somebody has said which
+    assert (named.folder, named.write) == (folder, (machine.project / "results",))
+    assert named.writable_names()[0] == "../../results"
+    assert effective.digest() != machine.resolve(cwd=folder.parent).digest()
+
+
+@pytest.mark.parametrize(("where", "read"), [("secrets/plots", ["."]), ("notebooks", ["src"])])
+def test_code_begins_in_the_project_where_its_own_folder_is_not_shown(
+    machine: Machine, where: str, read: list[str]
+) -> None:
+    (machine.project / ".git").mkdir(exist_ok=True)
+    folder = machine.project / where
+    folder.mkdir(parents=True)
+    effective = machine.resolve({"files": {"read": read, "hide": ["secrets"]}}, cwd=folder)
+    assert effective.folder == machine.project
+    assert effective.write == (machine.project / "results",)
+
+
+def test_results_do_not_go_where_programs_act_on_what_is_new(machine: Machine) -> None:
+    (machine.project / ".git").mkdir(exist_ok=True)
+    folder = machine.project / ".github/workflows"
+    folder.mkdir(parents=True)
+    assert machine.resolve(cwd=folder).write == (machine.project / "results",)

@@ -229,7 +229,7 @@ class LinuxBackend(Backend):
             links=shown.links,
             texts=shown.texts,
             home=layout.HOME,
-            cwd=str(effective.project),
+            cwd=str(effective.folder),
             project=str(effective.project),
             environment=_environment(effective, _threads(effective), home=layout.HOME, temporary=_temporary(effective)),
             scratch_bytes=limits.disk,
@@ -260,7 +260,7 @@ class LinuxBackend(Backend):
             rules=rules,
             writable=(*map(str, effective.write), str(folder)),
             scratch=str(folder),
-            cwd=str(effective.project),
+            cwd=str(effective.folder),
             project=str(effective.project),
             environment=_environment(effective, _threads(effective), home=home, temporary=temporary),
             # RLIMIT_NPROC counts all tasks of a user id on the machine, those in other containers included: how many
