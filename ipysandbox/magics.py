@@ -118,6 +118,7 @@ class SandboxMagics(Magics):
                 on_input=self._on_input(args.name),
                 want_value=False,
                 patient=True,
+                number=self.number(),
             )
         shown.finish(result.full_output)
         self._afterwards(held, result, standing)
@@ -212,6 +213,12 @@ class SandboxMagics(Magics):
         return answer if can_ask else None
 
     # -- where we are
+
+    def number(self) -> int:
+        """Of the cell that runs. Some versions of IPython count on when a cell ends, later ones when it begins; all
+        have kept its source by now, as ``_i`` and its number."""
+        count = int(self._ip.execution_count)
+        return count if f"_i{count}" in self._ip.user_ns else max(1, count - 1)
 
     def variables(self) -> list[str]:
         """Names in the notebook that ``-i`` could copy."""

@@ -248,6 +248,7 @@ class Sandbox:
         want_value: bool = True,
         script: Script | None = None,
         patient: bool = False,
+        number: int | None = None,
     ) -> RunResult:
         """Run ``code`` as a notebook cell (IPython syntax works) and wait for it.
 
@@ -255,14 +256,15 @@ class Sandbox:
         ``on_output(type, content)`` is called for each output as it arrives; ``on_input(prompt, is_password)``
         answers ``input()``, which fails in the sandbox without it; for a password it is never asked, that is refused.
         ``script``: what the code is to know of itself. ``patient``: the time in which it waits for an answer does not
-        count as its own.
+        count as its own. ``number``: what the cell is called in tracebacks, in the audit trail and in the panel, a
+        notebook's own number for it (default: the next one of this sandbox).
         Does not raise for what the code does. Raises PolicyError for a ``timeout`` or ``cpu`` that is none or more than
         an administrator allows, and SandboxClosed after ``close``; then nothing was run.
         """
         if not isinstance(code, str):
             raise TypeError(f"code must be a string, not {type(code).__name__}")
         with self._turn:
-            return self._run(code, timeout, cpu, validate, on_output, on_input, want_value, script, patient)
+            return self._run(code, timeout, cpu, validate, on_output, on_input, want_value, script, patient, number)
 
     def _run(
         self,
@@ -275,6 +277,7 @@ class Sandbox:
         want_value: bool,
         script: Script | None,
         patient: bool,
+        number: int | None,
     ) -> RunResult:
         overrides = {
             f"limits.{key}": value if isinstance(value, str) else f"{value:g}s"
@@ -294,6 +297,8 @@ class Sandbox:
         # Outputs that nobody looks at while they come need no pace.
         options = {"overrides": overrides, "validate": validate, "paced": on_output is not None, "patient": patient}
         metadata: dict[str, Any] = {"ipysandbox": options}
+        if number is not None:
+            metadata["number"] = number
         if script is not None:
             metadata["script"] = {"name": script.name, "argv": [script.name, *script.arguments], "file": script.file}
         try:

@@ -151,8 +151,11 @@ class SandboxKernel(IPythonKernel):
         return super().should_handle(stream, msg, idents)  # type: ignore[no-untyped-call]
 
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """As always; what "script" in the metadata holds, if anything, is this cell's alone."""
+        """As always; "number" and "script" in the metadata, where there are any, are this cell's alone."""
         self._held = []
+        number = parent["metadata"].get("number")
+        if number and not parent["content"].get("silent"):
+            _call_it(self.shell, int(number))
         described = parent["metadata"].get("script")
         if described is not None:
             script.prepare(self.shell, parent["content"]["code"], described)
@@ -251,6 +254,13 @@ class SandboxKernel(IPythonKernel):
     ) -> None:
         assert self.session is not None
         self.session.send(stream, kind, content, parent, ident=ident, buffers=buffers)
+
+
+def _call_it(shell: Any, number: int) -> None:
+    """Give the next cell the notebook's number for it: in its traceback, and in ``In`` and ``Out``."""
+    shell.execution_count = number
+    for inputs in (shell.history_manager.input_hist_parsed, shell.history_manager.input_hist_raw):
+        inputs.extend([""] * (number - len(inputs)))
 
 
 def _refuse_questions_that_are_off() -> None:

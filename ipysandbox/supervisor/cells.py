@@ -31,6 +31,8 @@ _IDLE_WAIT = 1.0
 _CHECKED_HERE = 2000
 #: For what was printed beyond the limit and belongs into a file (seconds).
 _REST_WAIT = 5.0
+#: Far above any notebook's; what the kernel keeps by number has a place for each before.
+_MOST_NUMBER = 1_000_000
 _LAST_WORDS = 1500
 
 
@@ -67,6 +69,12 @@ class Cell:
         now = time.monotonic()
         waits = self.waited + (now - self.asked if self.asked is not None else 0.0)
         return now - self.started - (waits if self.patient else 0.0)
+
+
+def _number(metadata: Mapping[str, Any]) -> int:
+    """The cell's number in its notebook; 0 if nobody says so."""
+    number = metadata.get("number")
+    return number if type(number) is int and 0 < number <= _MOST_NUMBER else 0
 
 
 @dataclass(frozen=True)
@@ -183,7 +191,8 @@ class Cells:
         overrides = options.get("overrides")
         effective = self._box.resolve(overrides) if overrides else self._box.effective
         code_hash = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
-        self._count += not message.content.get("silent")
+        if not message.content.get("silent"):
+            self._count = _number(message.metadata) or self._count + 1
         # Before it runs: what can't be recorded is not run (AuditError).
         self._box.trail.before(events.CELL_SUBMITTED, number=self._count, sha256=code_hash, bytes=len(source))
         await self._box.relay.publish("status", {"execution_state": "busy"}, message)

@@ -291,3 +291,17 @@ def test_the_line_may_stand_in_a_text(notebook: Notebook, cell: str) -> None:
     ran = notebook.run(cell).ok()
     shown = [c["data"]["text/plain"] for kind, c in ran.messages if kind in ("execute_result", "display_data")]
     assert shown == ["17"]
+
+
+def test_a_cell_has_the_notebooks_number_everywhere(notebook: Notebook) -> None:
+    notebook.run("%%sandbox counted\n1").ok()
+    for _ in range(3):
+        notebook.run("1").ok()
+    ran = notebook.run("%%sandbox counted\n1 / 0")
+    number = ran.reply["execution_count"]
+    assert f"Cell In[{number}], line 1" in ran.error
+    after = notebook.run(f"%%sandbox counted\nprint(In[{number}], len(In) - 1)\nOut.keys()").ok()
+    assert after.stdout == f"1 / 0 {after.reply['execution_count']}\n"
+    notebook.run("%%sandbox counted\nimport os; os.system('x')")  # refused: it has its number all the same
+    last = notebook.run("%%sandbox counted\n[][0]")
+    assert f"Cell In[{last.reply['execution_count']}], line 1" in last.error
