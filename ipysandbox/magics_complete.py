@@ -1,21 +1,28 @@
-"""Completes ``%%sandbox`` and ``%sandbox`` lines: options, names of sandboxes, profiles, variables, actions."""
+"""Completes ``%%sandbox`` and ``%sandbox`` lines: options, names of sandboxes, profiles, variables, actions; and the
+code below ``%%sandbox`` by what the sandbox holds.
+"""
 
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+from IPython.core.error import UsageError
 
 from .magics_line import ACTIONS, MISSING
-from .magics_options import DEFAULT_NAME, cell_parser
+from .magics_options import DEFAULT_NAME, cell_parser, parse
 from .policy.profiles import PROFILES
 
 if TYPE_CHECKING:
     from .magics import SandboxMagics
 
 _IDENTIFIER = "ipysandbox"
+#: What completes code: names with dots, keys, paths. Code in the sandbox says what is offered.
+_INSERTED = re.compile(r"%{0,2}[\w.'\"/~\[\]()= +-]{1,200}")
+_MOST = 500
 _OPTIONS = [action for action in cell_parser()._actions if action.option_strings]
 #: Offered where a value is free to choose.
 _EXAMPLES = {"--timeout": ("30s", "5min"), "--cpu": ("60s", "10min"), "--memory": ("2GiB", "8GiB")}
@@ -34,9 +41,11 @@ def _matcher(magics: SandboxMagics) -> Any:
     """Ours alone on these lines: what else completes takes the words of an option for Python's."""
 
     def matcher(context: CompletionContext) -> SimpleMatcherResult:
+        if context.cursor_line and context.full_text.startswith("%%sandbox"):
+            return _code(magics, context)
         words = context.text_until_cursor.split()
         complete = _LINES.get(words[0]) if words else None
-        if complete is None or (complete is _cell and context.cursor_line):
+        if complete is None:
             return {"completions": []}
         # The word at the cursor is what is completed; it is none when the cursor stands after a blank.
         symbol = "" if context.text_until_cursor[-1:].isspace() else words.pop()
@@ -52,6 +61,28 @@ def _matcher(magics: SandboxMagics) -> Any:
 
     decorate: Callable[[Any], Any] = context_matcher(identifier=_IDENTIFIER, priority=200)
     return decorate(matcher)
+
+
+def _code(magics: SandboxMagics, context: CompletionContext) -> SimpleMatcherResult:
+    """The notebook's own variables are none of the sandbox's: what that has to offer, it offers alone."""
+    line, _, code = context.full_text.partition("\n")
+    try:
+        held = magics.held.get(parse(cell_parser(), line.removeprefix("%%sandbox")).name)
+    except UsageError:
+        held = None
+    before = "".join(code.splitlines(keepends=True)[: context.cursor_line - 1])
+    cursor = len(before) + len(context.text_until_cursor)
+    answer = held.box.completions(code, cursor) if held is not None else None
+    if answer is None:
+        return {"completions": []}
+    start, found = answer
+    fitting = [SimpleCompletion(text, type=kind) for text, kind in found if _INSERTED.fullmatch(text)]
+    return {
+        "completions": fitting[:_MOST],
+        "matched_fragment": code[start:cursor],
+        "suppress": True,
+        "ordered": True,
+    }
 
 
 def _cell(magics: SandboxMagics, words: list[str], symbol: str) -> Iterable[str]:

@@ -380,6 +380,27 @@ class Sandbox:
 
         return value
 
+    def completions(self, code: str, cursor: int, *, seconds: float = 1.0) -> tuple[int, list[tuple[str, str]]] | None:
+        """What could stand at ``cursor`` (characters from the beginning of ``code``), by the variables in the sandbox.
+
+        :returns: where in ``code`` that would begin, and (text, kind) of each: what the sandbox says, on one line each,
+            and hostile all the same. None where it is not started, is busy, or does not answer within ``seconds``.
+        """
+        if self._connection is None or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            reply = self._ask("complete_request", {"code": code, "cursor_pos": cursor}, seconds=seconds).content
+        except (SandboxError, NameError):
+            return None
+        finally:
+            self._turn.release()
+        start = reply.get("cursor_start")
+        if not (isinstance(start, int) and 0 <= start <= cursor):
+            return None
+        rows = (reply.get("metadata") or {}).get("_jupyter_types_experimental") or []
+        kinds = {row["text"]: row["type"] for row in rows}
+        return start, [(text, kinds.get(text, "")) for text in reply.get("matches", ())]
+
     # -- values
 
     def get(self, name: str, *, limit: int = MOST_VALUE) -> Any:

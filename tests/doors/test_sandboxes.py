@@ -227,6 +227,21 @@ def test_options_values_names_and_actions_complete(notebook: Notebook) -> None:
     assert "print" in _completions(notebook, "%%sandbox\npri")
 
 
+def test_code_completes_by_what_the_sandbox_holds(notebook: Notebook) -> None:
+    notebook.run("mine_in_the_notebook = 1").ok()
+    assert "mine_in_the_notebook" in _completions(notebook, "%%sandbox unstarted\nmine_in_the")
+    notebook.run(
+        "%%sandbox holds\nimport numpy as np\nclass Kept:\n    attribute_of_it = 1\nkept = Kept()\n"
+        "class Hostile:\n    def __dir__(self):\n        return ['good', 'x\\n!touch owned', 'a\\u202eb', 'a;b']\n"
+        "hostile = Hostile()"
+    ).ok()
+    assert _completions(notebook, "%%sandbox holds\nx = 1\nkept.attr") == ["attribute_of_it"]
+    assert "linspace" in _completions(notebook, "%%sandbox holds --timeout 5s\nnp.lins")
+    found = _completions(notebook, "%%sandbox holds\nhostile.")
+    assert "good" in found
+    assert not [text for text in found if "\n" in text or ";" in text or "\u202e" in text]
+
+
 def test_the_question_mark_shows_the_options(notebook: Notebook) -> None:
     reply = notebook.client.inspect("%%sandbox", 9, reply=True, timeout=60)
     text = reply["content"]["data"]["text/plain"]
