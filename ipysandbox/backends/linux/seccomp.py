@@ -435,16 +435,16 @@ def program(machine: str | None = None, *, confined: bool = False, signals: bool
     numbers = syscalls.numbers(machine)
     if not numbers:
         raise OSError(errno.ENOSYS, f"no system-call table for {machine}; x86_64 and aarch64 are supported")
-    # The monitor knows these by the architecture and the bit, not by their number.
-    other_table = _NOTIFY if notify else _stmt(_RET, _RET_KILL_PROCESS)
+    # The monitor tells these calls by what ``other_table`` looks at, and never by their number alone.
+    through_another = _NOTIFY if notify else _stmt(_RET, _RET_KILL_PROCESS)
     out: list[_Insn] = [
         _stmt(_LD_ABS, _ARCH_OFFSET),
         (_JEQ, 1, 0, _AUDIT_ARCH[machine]),
-        other_table,
+        through_another,
         _stmt(_LD_ABS, _NR_OFFSET),
     ]
     if machine == "x86_64":
-        out += [(_JGE, 0, 1, _X32_BIT), other_table]
+        out += [(_JGE, 0, 1, _X32_BIT), through_another]
     for name, block in sorted(rules(confined=confined, notify=notify).items()):
         if name in numbers and name not in replaced:
             # A conditional jump reaches 255 instructions; blocks are far shorter.
