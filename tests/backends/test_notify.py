@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import select
@@ -23,6 +24,8 @@ from ipysandbox.backends.linux.attempts import Attempts
 from ipysandbox.output.redact import Redactor
 from ipysandbox.supervisor.attempts import Attempts as Recorder
 from ipysandbox.supervisor.trail import Trail
+
+from ..escapes.conftest import OTHER_TABLES
 
 _PATIENCE = 20.0  # seconds: a loaded machine's
 _X86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers in this test are those of x86-64")
@@ -75,6 +78,7 @@ def test_refused_calls_are_in_the_trail_with_name_detail_process_and_count(name:
         "keyctl KEYCTL_JOIN_SESSION_KEYRING": (250, 1, 0, 0, 0, 0),
         "clone CLONE_NEWUSER": (56, 0x10000011, 0, 0, 0, 0),
         "ioctl TIOCSTI": (16, 0, 0xF_0000_5412, 0),
+        "ioctl SIOCGIFHWADDR": (16, 0, 0x1_0000_8927, 0),
         "fchmod set-user-ID": (91, 0, 0o4755),
         "mknodat character device": (259, -100, 0, 0o020666, 0),
         "process_vm_readv ": (310, 1, 0, 0, 0, 0, 0),
@@ -91,6 +95,24 @@ def test_refused_calls_are_in_the_trail_with_name_detail_process_and_count(name:
     assert set(found) == set(tried)
     assert {row["count"] for row in rows} == {1}
     assert all(row["pid"] > 1 and row["comm"] for row in rows)
+
+
+@_X86
+def test_calls_through_another_table_are_in_the_trail_by_their_kind(name: str, watched: Sandbox) -> None:
+    code = OTHER_TABLES + "print([call_x32(39), call_x32(42), *([call_32(20), call_32(42)] if has_32 else [])])"
+    has_32 = _has_32_bit_calls()
+    refused, kinds = [-errno.EPERM] * (4 if has_32 else 2), ["a 32-bit call"] * has_32 + ["an x32 call"]
+    result = watched.run(f"has_32 = {has_32}\n{code}")
+    assert result.stdout.strip() == str(refused), result.error
+    rows = recorded(name, lambda rows: sum(row["count"] for row in rows) >= len(refused))
+    assert sorted({row["name"] for row in rows}) == kinds
+    assert sum(row["count"] for row in rows) == len(refused)
+
+
+def _has_32_bit_calls() -> bool:
+    """Many kernels leave them out (CONFIG_IA32_EMULATION)."""
+    code = OTHER_TABLES + "raise SystemExit(call_32(20) <= 0)"
+    return subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_connects_that_leave_loopback_are_in_the_trail_with_their_address(name: str, watched: Sandbox) -> None:
@@ -307,6 +329,11 @@ def _errno_of(name: str, *args: int) -> int:
     return 0
 
 
+def _x32_errno(number: int) -> int:
+    library = ctypes.CDLL(None, use_errno=True)
+    return ctypes.get_errno() if library.syscall(ctypes.c_long(1 << 30 | number)) == -1 else 0
+
+
 def test_with_the_listener_closed_refused_calls_fail_all_the_same() -> None:
     def check(_fd: int) -> int:
         tried = [
@@ -315,7 +342,10 @@ def test_with_the_listener_closed_refused_calls_fail_all_the_same() -> None:
             ("ptrace", 0, 0, 0, 0),
             ("socket", 40, 1, 0),
         ]
-        return sum(_errno_of(*call) != errno.ENOSYS for call in tried)  # type: ignore[arg-type]
+        failed = sum(_errno_of(*call) != errno.ENOSYS for call in tried)  # type: ignore[arg-type]
+        if os.uname().machine == "x86_64":
+            failed += _x32_errno(39) != errno.ENOSYS
+        return failed
 
     assert confined(check, os.close) == 0
 

@@ -30,6 +30,10 @@ BROKEN = {
         "seccomp.ALLOWED |= {'seccomp'}",
         "a filter with a listener",
     ),
+    "seccomp lets sockets tell of the host": (
+        "seccomp._ioctl_rule = lambda deny, **_: [seccomp._ALLOW]",
+        "asking a socket for the host's devices was not refused",
+    ),
     "user notification": (
         "seccomp.program = functools.partial(seccomp.program, notify=False)",
         "do not reach the audit trail",
@@ -52,23 +56,23 @@ BROKEN = {
         "7 if (name, *rest[:1]) == ('keyctl', 1) else syscall(name, *rest)",
         "session keyring",
     ),
-    "network namespace": ("launch._ALL_NAMESPACES &= ~libc.CLONE_NEWNET", "network"),
+    "network namespace": ("launch.ALL_NAMESPACES &= ~libc.CLONE_NEWNET", "network"),
     "network namespace, loopback given up": (
-        "launch._ALL_NAMESPACES &= ~libc.CLONE_NEWNET; launch._loopback_up = lambda: None",
+        "launch.ALL_NAMESPACES &= ~libc.CLONE_NEWNET; launch._loopback_up = lambda: None",
         "a connection to the host was not refused",
     ),
     "network namespace, left to others": (
-        "launch._ALL_NAMESPACES &= ~libc.CLONE_NEWNET; launch._loopback_up = lambda: None; "
+        "launch.ALL_NAMESPACES &= ~libc.CLONE_NEWNET; launch._loopback_up = lambda: None; "
         "launch.selftest._refusals = lambda *a: None",
         "the net namespace is the host's",
     ),
-    "process namespace": ("launch._ALL_NAMESPACES &= ~libc.CLONE_NEWPID", "proc"),
-    "ipc namespace": ("launch._ALL_NAMESPACES &= ~libc.CLONE_NEWIPC", "the ipc namespace is the host's"),
+    "process namespace": ("launch.ALL_NAMESPACES &= ~libc.CLONE_NEWPID", "proc"),
+    "ipc namespace": ("launch.ALL_NAMESPACES &= ~libc.CLONE_NEWIPC", "the ipc namespace is the host's"),
     "uts namespace": (
-        "launch._ALL_NAMESPACES &= ~libc.CLONE_NEWUTS; libc.sethostname = lambda name: None",
+        "launch.ALL_NAMESPACES &= ~libc.CLONE_NEWUTS; libc.sethostname = lambda name: None",
         "the uts namespace is the host's",
     ),
-    "cgroup namespace": ("launch._ALL_NAMESPACES &= ~libc.CLONE_NEWCGROUP", "the cgroup namespace is the host's"),
+    "cgroup namespace": ("launch.ALL_NAMESPACES &= ~libc.CLONE_NEWCGROUP", "the cgroup namespace is the host's"),
     "own root": ("rootfs._enter = lambda: None", ""),
     "read-only sources": ("libc.mount_setattr = lambda *a, **k: 0", ""),
     "read-only root and /proc": (
@@ -106,7 +110,7 @@ if os.geteuid() == 0:
     BROKEN["user of nobody's"] = ("os.setresuid = os.setresgid = lambda *ids: None", "")
 else:
     # As root the mounts would be the machine's.
-    BROKEN["mount namespace"] = ("launch._ALL_NAMESPACES &= ~libc.CLONE_NEWNS", "")
+    BROKEN["mount namespace"] = ("launch.ALL_NAMESPACES &= ~libc.CLONE_NEWNS", "")
 
 
 def start_with(sabotage: str, project: Path) -> str:

@@ -17,7 +17,7 @@ _boxes: dict[str, Sandbox] = {}
 
 
 def _start(name: str, **options: Any) -> dict[str, Any]:
-    box = Sandbox(**{"validate": False, **options})
+    box = Sandbox(**{"name": name, "validate": False, **options})
     try:
         box.start()
     except SandboxError as exc:

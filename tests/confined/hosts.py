@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import sys
+import time
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
+from ipysandbox.audit import iter_records
+
 _TESTS = Path(__file__).parents[1]
+
+_PATIENCE = 20.0  # seconds: a loaded machine's
+
+
+def recorded(name: str, told: Set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Name and detail of what the trail says was refused in the sandbox ``name``, once ``told`` is among it."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        rows = [row["details"] for row in iter_records(sandbox=name) if row["action"] == "syscall.refused"]
+        found = {(row["name"], row["detail"]) for row in rows}
+        if told <= found:
+            return found
+        assert time.monotonic() < deadline, found
+        select.select([], [], [], 0.05)  # other processes write it
 
 
 class Host:

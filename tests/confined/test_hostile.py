@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from .hosts import Box, Host
+from ..escapes.conftest import OTHER_TABLES
+from .hosts import Box, Host, recorded
 
 pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers in these snippets are those of x86-64"),
@@ -339,6 +340,34 @@ done = True; thread.join(); os.chdir(P)
 print(sizes - {{0}})
 """
     assert box.out(code, timeout=60) == "set()\n"
+
+
+def test_what_is_refused_outside_is_in_the_trail(host: Host, study: Path, secret: Path) -> None:
+    name = f"told-{os.getpid()}"
+    box = Box(host, name, study)
+    try:
+        text = box.out(
+            PRELUDE
+            + OTHER_TABLES
+            + f"S = {str(secret)!r}; M = {box.pid}"
+            + """
+own = os.environ["TMPDIR"] + "/own"
+open(own, "w").close(); os.chmod(own, 0o600); os.utime(own); os.truncate(own, 3)
+me = os.pidfd_open(os.getpid()); os.kill(os.getpid(), 0); call(424, me, 0, 0, 0); os.killpg(0, 0)
+print(tried(lambda: os.kill(M, 9)), call(424, call(434, M, 0), 9, 0, 0), tried(lambda: os.chmod(S, 0o777)),
+      tried(lambda: os.chmod(own, 0o4755)), tried(lambda: os.utime(S)), tried(lambda: os.truncate(S, 0)),
+      call_x32(62), tried(lambda: os.kill(2 ** 22 - 1, 0)), call(424, 0, 9, 0, 0))
+"""
+        )
+        assert text == "EPERM EPERM EPERM EPERM EPERM EPERM -1 ESRCH EBADF\n"
+        process, folder = "not a process of this sandbox", "not in a writable folder"
+        told = {
+            ("kill", process), ("pidfd_send_signal", process), ("chmod", folder), ("chmod", "set-user-ID"),
+            ("utimensat", folder), ("truncate", folder), ("an x32 call", ""),
+        }  # fmt: skip
+        assert recorded(name, told) == told
+    finally:
+        box.close()
 
 
 def test_two_sandboxes_of_one_user_see_nothing_of_each_other(make_confined: Callable[..., Box], box: Box) -> None:

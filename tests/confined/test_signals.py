@@ -18,7 +18,7 @@ from ipysandbox.backends.linux import libc
 from ipysandbox.backends.linux.emulate_signals import Signals
 from ipysandbox.backends.linux.notify import Notification
 
-from .hosts import Box, Host
+from .hosts import Box, Host, recorded
 
 #: A process with a thread and a child, all of which say so when SIGUSR1 comes; ``root`` of what may be signalled.
 _INSIDE = """
@@ -209,11 +209,28 @@ print(sleeper.wait(), heard, call(62, {outside}, 9), call(200, {outside}, 9), ca
 """)  # noqa: E501
         assert text.split("\n")[0] == "-15 [1, 1] EPERM EPERM EPERM EPERM EPERM EPERM EPERM EPERM EPERM"
         assert (project / "data/x.csv").read_text() == "a,b\n1,2\n"
+        names = ("kill", "tkill", "tgkill", "pidfd_send_signal")
+        recorded("old", {(name, "not a process of this sandbox") for name in names})
     finally:
         box.close()
+
+
+def test_who_is_meant_is_noticed_where_the_kernel_sends_them(inside: Inside, outside: int) -> None:
+    seen = Signals(os.getpid()).seen()
+    for pid, told in ((outside, True), (inside.pid, False), (inside.thread, False), (-1, False), (0, False)):
+        answer = seen["kill"](Notification(inside.pid, "kill", (pid & (2**64 - 1), 9, 0, 0, 0, 0), lambda: True))
+        assert answer.proceed
+        assert (answer.tell is not None) == told, pid
+    pidfd = os.pidfd_open(outside)
+    try:
+        answer = seen["pidfd_send_signal"](Notification(os.getpid(), "", (pidfd, 9, 0, 0, 0, 0), lambda: True))
+        assert answer.tell == "not a process of this sandbox"
+    finally:
+        os.close(pidfd)
 
 
 def test_the_handlers_forget_no_way_that_the_filter_sends_to_them() -> None:
     from ipysandbox.backends.linux import seccomp
 
     assert set(Signals(1).calls()) == seccomp.SIGNALS
+    assert set(Signals(1).seen()) == seccomp.CONFINED_SEEN

@@ -66,6 +66,19 @@ def call(number, *args):
 """
 
 
+#: Defines ``call_32(number)`` and ``call_x32(number)``: calls through x86-64's other tables; what the kernel answers.
+OTHER_TABLES = """
+import ctypes, mmap, os
+def _called(code):
+    page = mmap.mmap(-1, 4096, prot=7)
+    page.write(code)
+    return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+# mov eax, number; int 0x80 or syscall; ret
+def call_32(number): return _called(b"\\xb8" + number.to_bytes(4, "little") + b"\\xcd\\x80\\xc3")
+def call_x32(number): return _called(b"\\xb8" + (number | 1 << 30).to_bytes(4, "little") + b"\\x0f\\x05\\xc3")
+"""
+
+
 @pytest.fixture
 def listener() -> Iterator[tuple[int, list[bytes]]]:
     """A TCP service of the host on 127.0.0.1: its port, and what reached it."""

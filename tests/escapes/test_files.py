@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -135,6 +136,46 @@ open("results/sub.ipynb", "w").write("{}"); open("results/fine.csv", "w").write(
         "fine.csv", "git.untrusted", "sub.ipynb.untrusted",
     ]  # fmt: skip
     assert any(".git renamed" in notice for notice in result.notices)
+
+
+def test_no_access_list_outlives_the_sandbox(project: Path, box: Sandbox) -> None:
+    """A folder's default one would decide who may read what its user puts there later, whatever the umask."""
+    told = box.run(
+        TRY
+        + """
+import struct
+acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", tag, 7, 0xFFFFFFFF) for tag in (1, 4, 0x20))
+name = "system.posix_acl_default"
+folder = os.open("results", os.O_RDONLY)
+open("results/x", "w").close()
+print([errno_of(lambda: os.setxattr("results", name, acl)), errno_of(lambda: os.setxattr(folder, name, acl)),
+       errno_of(lambda: os.setxattr("results", name, acl, follow_symlinks=False)),
+       errno_of(lambda: os.setxattr("results/x", "user.x", b"1")), errno_of(lambda: os.removexattr("results", name))])
+"""
+    )
+    assert told.stdout.startswith("['ENOTSUP', 'ENOTSUP', 'ENOTSUP', 'ENOTSUP', "), (told.stdout, told.error)
+    for path in (project / "results", project / "results/x"):
+        assert not any(name.startswith(("system.", "user.")) for name in os.listxattr(path))
+
+
+def test_files_with_attributes_are_copied_packed_and_changed(project: Path, box: Sandbox) -> None:
+    data = project / "data/x.csv"
+    os.utime(data, (1_000_000_000, 1_000_000_000))
+    with contextlib.suppress(OSError):  # a file system without them
+        os.setxattr(data, "user.origin", b"field study")
+    told = box.run("""
+import os, shutil, subprocess, tarfile
+shutil.copy2("data/x.csv", "results/a.csv")
+subprocess.run(["cp", "-a", "data", "results/copied"], check=True)
+with tarfile.open("results/all.tar", "w") as packed: packed.add("data")
+with tarfile.open("results/all.tar") as packed: packed.extractall("results/unpacked")
+for path in ("results/a.csv", "results/copied/x.csv", "results/unpacked/data/x.csv"):
+    print(int(os.stat(path).st_mtime), open(path).read() == open("data/x.csv").read())
+with open("data/x.csv", "a") as file: file.write("3,4\\n")
+print(open("data/x.csv").read().split())
+""")
+    assert told.stdout == "1000000000 True\n" * 3 + "['a,b', '1,2', '3,4']\n", (told.error, told.stderr)
+    assert data.read_text() == "a,b\n1,2\n"
 
 
 def test_the_name_of_a_trap_does_nothing_to_who_is_told_of_it(box: Sandbox) -> None:

@@ -19,7 +19,19 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
-from . import confined_selftest, emulate, emulate_signals, landlock, libc, metadata, notify, processes, seccomp, tasks
+from . import (
+    confined_selftest,
+    details,
+    emulate,
+    emulate_signals,
+    landlock,
+    libc,
+    metadata,
+    notify,
+    processes,
+    seccomp,
+    tasks,
+)
 from .confined_plan import ConfinedPlan
 from .launch import Program, Report, close_all_but, enter_program, set_last_limits, set_limits
 from .watch import Handover, Watch
@@ -91,11 +103,14 @@ class _Watch(Watch):
 
     def __init__(self, plan: ConfinedPlan, report: Report, handover: socket.socket, child: int, zygote: int) -> None:
         calls = emulate.Files(plan.writable).calls()
-        if plan.landlock_abi < landlock.SIGNALS_SINCE:
-            calls |= emulate_signals.Signals(os.getpid()).calls()
         shown = [path for path, _ in plan.rules]
         told = metadata.Metadata(os.getpid(), shown, plan.writable, plan.hidden).calls()
         told |= tasks.Tasks(os.getpid(), plan.processes).calls()
+        signals = emulate_signals.Signals(os.getpid())
+        if plan.landlock_abi < landlock.SIGNALS_SINCE:
+            calls |= signals.calls()
+        else:
+            told |= signals.seen()
         handlers = {name: _answered(_done(call)) for name, call in calls.items()}
         handlers |= {name: _answered(call) for name, call in told.items()}
         super().__init__(child, report, handover, os.open("/proc", os.O_PATH | os.O_CLOEXEC), handlers)
@@ -148,8 +163,16 @@ def _own_proc(pid: int) -> list[landlock.Rule]:
 
 
 def _done(call: Callable[[notify.Notification], None]) -> notify.Handler:
+    """``call``, whose own refusals are told."""
+
     def handle(stopped: notify.Notification) -> notify.Answer:
-        call(stopped)
+        try:
+            call(stopped)
+        except OSError as exc:
+            if exc.errno != errno.EPERM:
+                raise
+            told = details.of(stopped.name, stopped.args) or exc.strerror or ""
+            return notify.Answer(errno=errno.EPERM, tell=told)
         return notify.Answer()
 
     return handle

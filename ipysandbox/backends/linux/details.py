@@ -27,7 +27,7 @@ _PTRACE = {
     16: "PTRACE_ATTACH",
     0x4206: "PTRACE_SEIZE",
 }
-# asm-generic/ioctls.h, linux/fs.h
+# asm-generic/ioctls.h, linux/fs.h, linux/sockios.h
 _IOCTL = {
     0x5412: "TIOCSTI",
     0x541C: "TIOCLINUX",
@@ -35,6 +35,15 @@ _IOCTL = {
     0x40086602: "FS_IOC_SETFLAGS",
     0x40046602: "FS_IOC32_SETFLAGS",
     0x401C5820: "FS_IOC_FSSETXATTR",
+    0x8910: "SIOCGIFNAME",
+    0x8912: "SIOCGIFCONF",
+    0x8913: "SIOCGIFFLAGS",
+    0x8915: "SIOCGIFADDR",
+    0x891B: "SIOCGIFNETMASK",
+    0x8921: "SIOCGIFMTU",
+    0x8927: "SIOCGIFHWADDR",
+    0x8933: "SIOCGIFINDEX",
+    0x8946: "SIOCETHTOOL",
 }
 _FCNTL = {8: "F_SETOWN", 10: "F_SETSIG", 15: "F_SETOWN_EX", 1024: "F_SETLEASE", 1026: "F_NOTIFY"}
 _PRCTL = {4: "PR_SET_DUMPABLE", 35: "PR_SET_MM"}

@@ -1,4 +1,7 @@
-"""Sends signals on a sandbox's behalf, to its own processes only, where Landlock can't bound them (before ABI 6)."""
+"""Sends signals on a sandbox's behalf, to its own processes only, where Landlock can't bound them (before ABI 6).
+
+Where it can, the kernel sends them, and what is left to do is to notice who was meant.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from collections.abc import Callable
 
 from . import libc, processes
 from .caller import number, process_of
-from .notify import Notification
+from .notify import Answer, Handler, Notification
+
+_OUTSIDE = "not a process of this sandbox"
 
 
 class Signals:
@@ -30,6 +35,20 @@ class Signals:
             "rt_tgsigqueueinfo": lambda c: self._thread(number(c.args[0]), number(c.args[1]), number(c.args[2])),
             "pidfd_send_signal": lambda c: self._by_descriptor(c.pid, number(c.args[0]), number(c.args[1])),
         }
+
+    def seen(self) -> dict[str, Handler]:
+        """The same where Landlock refuses: let through, and told if meant for one process outside."""
+        return {
+            "kill": lambda c: self._see(lambda: number(c.args[0])),
+            "pidfd_send_signal": lambda c: self._see(lambda: _named_by(c.pid, number(c.args[0]))),
+        }
+
+    def _see(self, find: Callable[[], int]) -> Answer:
+        outside = False
+        with contextlib.suppress(OSError):  # there is none: the kernel says so
+            pid = find()
+            outside = pid > 0 and process_of(pid) not in self._ours()
+        return Answer(proceed=True, tell=_OUTSIDE if outside else None)
 
     def _ours(self) -> list[int]:
         return processes.tree(self._root)[1:]
@@ -60,7 +79,7 @@ class Signals:
         # Looked up with the descriptor held: the number can't come to mean another process in between.
         if pid not in self._ours():
             os.close(pidfd)
-            raise PermissionError(errno.EPERM, "not a process of this sandbox")
+            raise PermissionError(errno.EPERM, _OUTSIDE)
         return pidfd
 
     def _group(self, group: int, signum: int) -> None:
@@ -109,16 +128,22 @@ class Signals:
         return True
 
     def _by_descriptor(self, caller: int, descriptor: int, signum: int) -> None:
-        try:
-            with open(f"/proc/{caller}/fdinfo/{descriptor}") as file:
-                found = re.search(r"^Pid:\s*(-?\d+)$", file.read(), re.MULTILINE)
-        except FileNotFoundError:
-            found = None
-        if found is None:
-            raise OSError(errno.EBADF, "not a process descriptor")
-        if int(found[1]) <= 0:
+        pid = _named_by(caller, descriptor)
+        if pid <= 0:
             raise ProcessLookupError(errno.ESRCH, "it has ended")
-        self._one(int(found[1]), signum)
+        self._one(pid, signum)
+
+
+def _named_by(caller: int, descriptor: int) -> int:
+    """The process behind a descriptor of the caller's; not above 0 if it has ended."""
+    try:
+        with open(f"/proc/{caller}/fdinfo/{descriptor}") as file:
+            found = re.search(r"^Pid:\s*(-?\d+)$", file.read(), re.MULTILINE)
+    except FileNotFoundError:
+        found = None
+    if found is None:
+        raise OSError(errno.EBADF, "not a process descriptor")
+    return int(found[1])
 
 
 def _group_of(pid: int) -> int:

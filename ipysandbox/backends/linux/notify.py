@@ -146,10 +146,12 @@ class Listener:
             if exc.errno in (errno.ENOENT, errno.EINTR):  # its caller was killed, or took a signal first
                 return False
             raise
-        identifier, pid, _, number, _, _, *args = _NOTIF.unpack_from(buffer)
+        identifier, pid, _, number, arch, _, *args = _NOTIF.unpack_from(buffer)
         waits = functools.partial(self._waits, identifier)
-        note = Notification(pid, self._names.get(number, str(number)), tuple(args), waits)
-        answer = self._handlers.get(note.name, refuse)(note)
+        other = seccomp.other_table(arch, number)
+        # By such a table, the number is another call's.
+        note = Notification(pid, other or self._names.get(number, str(number)), tuple(args), waits)
+        answer = refuse(note) if other else self._handlers.get(note.name, refuse)(note)
         if answer.tell is not None:
             # While it waits, the number of the caller can't be another's.
             self.trail.add(note.name, answer.tell, pid, self._comm)

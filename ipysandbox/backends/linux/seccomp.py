@@ -2,7 +2,8 @@
 
 Three answers: *allowed*; *refused* with an error a program can handle (a name on ``REFUSED`` or ``REFUSED_QUIETLY``,
 or arguments that a rule forbids); *unknown*, answered with ENOSYS so that libraries fall back as on an older kernel. A
-call made through another architecture's table (32-bit, x32) kills the process: no honest program of ours makes one.
+call made through another architecture's table (32-bit, x32) is refused as well, whatever its number; where nobody would
+hear of it, it kills the process: no honest program of ours makes one.
 
 Refused calls wait for an answer of the sandbox's monitor (user notification, see notify.py), so that the audit trail
 can name them. The filter itself never lets one of them through: whatever becomes of the monitor, such a call waits, or
@@ -49,13 +50,13 @@ ALLOWED = frozenset(
     clock_nanosleep close close_range copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
     epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve execveat exit
     exit_group faccessat faccessat2 fadvise64 fchdir fchown fchownat  fdatasync fgetxattr flistxattr
-    flock fork fremovexattr fsetxattr fstat fstatfs fsync ftruncate futex futex_wait futex_waitv futex_wake
+    flock fork fremovexattr fstat fstatfs fsync ftruncate futex futex_wait futex_waitv futex_wake
     futex_requeue futimesat get_robust_list getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups
     getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
     getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr getxattrat inotify_add_watch
     inotify_init inotify_init1 inotify_rm_watch ioprio_get kill landlock_add_rule landlock_create_ruleset
     landlock_restrict_self lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek
-    lsetxattr lstat madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal
+    lstat madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal
     msync munlock munlockall munmap nanosleep newfstatat pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc
     pkey_free pkey_mprotect poll ppoll pread64 preadv preadv2 process_mrelease pselect6 pwrite64 pwritev
     pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg removexattr removexattrat rename
@@ -64,15 +65,15 @@ ALLOWED = frozenset(
     sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setparam
     sched_setscheduler sched_yield select semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto
     set_robust_list set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid
-    setresgid setresuid setreuid setsid setsockopt setuid setxattr setxattrat shutdown sigaltstack
+    setresgid setresuid setreuid setsid setsockopt setuid shutdown sigaltstack
     signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee
     tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
     timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork
     vmsplice wait4 waitid write writev
     """.split()
 )
-# chmod, chown, utime and xattr calls are open because the mounts decide what they can reach; without mounts they are
-# not.
+# chmod, chown, utime and calls that read or remove attributes are open because the mounts decide what they can reach;
+# without mounts they are not.
 
 #: Refused with EPERM, and told to the trail: no library makes one of these by itself, or if so, it is worth knowing.
 REFUSED = frozenset(
@@ -111,9 +112,10 @@ ENOSYS = frozenset(
     """.split()
 )
 
-#: Answered as by a file system that lacks it: a gigabyte is reserved in microseconds, faster than any watch over a
-#: plain folder can see. posix_fallocate(3) then writes instead.
-UNSUPPORTED = frozenset(("fallocate",))
+#: Answered as by a file system that lacks it. A gigabyte is reserved in microseconds, faster than any watch over a
+#: plain folder can see; posix_fallocate(3) then writes instead. A default access list (acl(5)) would stay on a folder
+#: in results/ and decide there in place of the user's umask; programs that copy attributes go on without.
+UNSUPPORTED = frozenset("fallocate fsetxattr lsetxattr setxattr setxattrat".split())
 
 #: Let through by the monitor, which notes where to: the network namespace is what closes the network.
 SEEN = frozenset(("connect",))
@@ -144,7 +146,9 @@ CONFINED_EMULATED = frozenset(
 CONFINED_TOLD = frozenset("access faccessat faccessat2 lstat newfstatat readlink readlinkat stat statx".split())
 #: Let through by the monitor, up to the limit on tasks (see tasks.py): RLIMIT_NPROC counts other sandboxes' as well.
 CONFINED_COUNTED = frozenset("clone fork vfork".split())
-#: The same for signals, where Landlock does not keep them inside yet (see emulate_signals.py).
+#: Let through by the monitor where Landlock keeps signals inside, which notes those to somebody else.
+CONFINED_SEEN = frozenset(("kill", "pidfd_send_signal"))
+#: Done by the monitor where Landlock does not keep them inside yet (see emulate_signals.py).
 SIGNALS = frozenset("kill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo tgkill tkill".split())
 
 # Linux 6.x: socket families and what an unprivileged program has from them.
@@ -167,6 +171,9 @@ _FS_IOC_SETFLAGS = (0x40086602, 0x40046602, 0x401C5820)
 #: ever (fs-verity), a snapshot of a whole btrfs volume in a folder that may be written.
 _IOC_KIND, _IOC_TERMINAL, _IOC_FILE_SYSTEMS = 0xFF00, 0x5400, (0x5800, 0x6600, 0x7600, 0x9400)
 _O_ACCMODE, _O_TRUNC = 3, 0o1000
+#: Those of sockets that ask about the machine, not the socket (linux/sockios.h): routes, network devices, bridges, and
+#: what protocols and drivers add; those of wireless devices (linux/wireless.h) have a byte of their own.
+_SIOC_DEVICES, _SIOC_END, _IOC_WIRELESS = 0x890B, 0x8A00, 0x8B00
 #: How the guest opens a file in the /proc of a process of the sandbox's (guest/semaphores.py).
 ASKING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 #: A signal of one's choice to a process of one's choice, sent by the kernel when a descriptor has news.
@@ -279,6 +286,15 @@ def _core_limit_rule(resource: int, new: int | None = None) -> list[_Insn]:
     return [*block, _low(new), (_JEQ, 0, 3, 0), _high(new), (_JEQ, 0, 1, 0), _ALLOW, pretend]
 
 
+def other_table(arch: int, number: int) -> str | None:
+    """What to call a call through another table than this machine's own; None for one through that."""
+    if arch != _AUDIT_ARCH[platform.machine()]:
+        return "a 32-bit call"
+    if platform.machine() == "x86_64" and number >= _X32_BIT:
+        return "an x32 call"
+    return None
+
+
 def refusal(name: str) -> int:
     """The errno with which a refused call fails."""
     return errno.EAFNOSUPPORT if name == "socket" else errno.EPERM
@@ -321,10 +337,13 @@ def _ioctl_rule(deny: _Insn, *, only_terminals: bool) -> list[_Insn]:
     block = [_low(1)]
     for value in (_TIOCSTI, _TIOCLINUX, _TIOCSETD, *_FS_IOC_SETFLAGS):
         block += [(_JEQ, 0, 1, value), deny]
-    block.append(_stmt(_AND, _IOC_KIND))
     unknown = _ret_errno(errno.ENOTTY)
     if only_terminals:
-        return [*block, (_JEQ, 0, 1, _IOC_TERMINAL), _ALLOW, unknown]
+        return [*block, _stmt(_AND, _IOC_KIND), (_JEQ, 0, 1, _IOC_TERMINAL), _ALLOW, unknown]
+    # A socket answers for the network namespace that it was made in, and those that come along were made in the host's.
+    # By kind and number: what else such a number holds, the length of what is passed, changes nothing.
+    block += [_stmt(_AND, 0xFFFF), (_JGE, 0, 2, _SIOC_DEVICES), (_JGE, 1, 0, _SIOC_END), deny]
+    block += [_stmt(_AND, _IOC_KIND), (_JEQ, 0, 1, _IOC_WIRELESS), deny]
     for kind in _IOC_FILE_SYSTEMS:
         block += [(_JEQ, 0, 1, kind), unknown]
     return [*block, _ALLOW]
@@ -410,20 +429,22 @@ def program(machine: str | None = None, *, confined: bool = False, signals: bool
     to_monitor: frozenset[str] = frozenset()
     if confined:
         to_monitor = CONFINED_REFUSED | CONFINED_EMULATED | CONFINED_TOLD | CONFINED_COUNTED
-        to_monitor |= SIGNALS if signals else frozenset()
+        to_monitor |= SIGNALS if signals else CONFINED_SEEN
     replaced = to_monitor | CONFINED_UNSUPPORTED if confined else to_monitor
     machine = machine or platform.machine()
     numbers = syscalls.numbers(machine)
     if not numbers:
         raise OSError(errno.ENOSYS, f"no system-call table for {machine}; x86_64 and aarch64 are supported")
+    # The monitor tells these calls by what ``other_table`` looks at, and never by their number alone.
+    through_another = _NOTIFY if notify else _stmt(_RET, _RET_KILL_PROCESS)
     out: list[_Insn] = [
         _stmt(_LD_ABS, _ARCH_OFFSET),
         (_JEQ, 1, 0, _AUDIT_ARCH[machine]),
-        _stmt(_RET, _RET_KILL_PROCESS),
+        through_another,
         _stmt(_LD_ABS, _NR_OFFSET),
     ]
     if machine == "x86_64":
-        out += [(_JGE, 0, 1, _X32_BIT), _stmt(_RET, _RET_KILL_PROCESS)]
+        out += [(_JGE, 0, 1, _X32_BIT), through_another]
     for name, block in sorted(rules(confined=confined, notify=notify).items()):
         if name in numbers and name not in replaced:
             # A conditional jump reaches 255 instructions; blocks are far shorter.

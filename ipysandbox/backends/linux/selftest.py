@@ -14,7 +14,7 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import libc, rootfs, selftest_mounts
@@ -54,17 +54,22 @@ class Outside:
         self.listener.close()
 
 
-def run(plan: Plan, outside: Outside) -> list[str]:
-    """What did not hold, in words; empty when everything did."""
+def run(plan: Plan, outside: Outside, devices: Sequence[str], inherited: Sequence[int]) -> list[str]:
+    """What did not hold, in words; empty when everything did.
+
+    :param devices: of the network, as ``devices_that_are_up`` told before the filter refused that.
+    :param inherited: the program's own descriptors, made outside.
+    """
     tests = _Tests()
     _refusals(tests, plan, outside)
+    _devices_refused(tests, inherited)
     _permissions(tests, plan)
-    tests.failures += _posture(plan, outside)
+    tests.failures += _posture(plan, outside, devices)
     tests.failures += selftest_mounts.failures(plan)
     return tests.failures
 
 
-def again(plan: Plan, outside: Outside) -> list[str]:
+def again(plan: Plan, outside: Outside, devices: Sequence[str], inherited: Sequence[int]) -> list[str]:
     """The same for a sandbox of whose kind an earlier one has passed ``run``.
 
     Both are forks of one process, which has changed nothing since, and go through the same steps with the same plan; a
@@ -78,7 +83,8 @@ def again(plan: Plan, outside: Outside) -> list[str]:
     tests.refused("a new user namespace", lambda: libc.unshare(libc.CLONE_NEWUSER), errno.EPERM)
     for path in plan.absent:
         tests.refused(f"reading {path}", lambda path=path: os.stat(path), errno.ENOENT, errno.EACCES, errno.ENOTDIR)  # type: ignore[misc]
-    tests.failures += _posture(plan, outside)
+    _devices_refused(tests, inherited)
+    tests.failures += _posture(plan, outside, devices)
     return tests.failures
 
 
@@ -160,16 +166,24 @@ def _namespaces() -> dict[str, str]:
     return {kind: os.readlink(f"/proc/self/ns/{kind}") for kind in _NAMESPACES}
 
 
-def _devices_that_are_up() -> Iterator[str]:
+def devices_that_are_up() -> list[str]:
     """Some kernels put idle tunnel devices into every new namespace (net.core.fb_tunnels_only_for_init_net)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for _, name in socket.if_nameindex():
-            answer = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh14x", os.fsencode(name), 0))
-            if struct.unpack("16sh14x", answer)[1] & _IFF_UP:
-                yield name
+        return [name for _, name in socket.if_nameindex() if _flags_of(sock.fileno(), name) & _IFF_UP]
 
 
-def _posture(plan: Plan, outside: Outside) -> Iterator[str]:
+def _flags_of(sock: int, device: str) -> int:
+    answer = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh14x", os.fsencode(device), 0))
+    flags: int = struct.unpack("16sh14x", answer)[1]
+    return flags
+
+
+def _devices_refused(tests: _Tests, inherited: Sequence[int]) -> None:
+    for fd in inherited:
+        tests.refused("asking a socket for the host's devices", lambda fd=fd: _flags_of(fd, "lo"), errno.EPERM)  # type: ignore[misc]
+
+
+def _posture(plan: Plan, outside: Outside, devices: Sequence[str]) -> Iterator[str]:
     with open("/proc/self/status") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"):
@@ -192,7 +206,7 @@ def _posture(plan: Plan, outside: Outside) -> Iterator[str]:
         for kind, name in _namespaces().items()
         if outside.namespaces[kind] == name
     )
-    yield from (f"the network device {name} is up" for name in _devices_that_are_up() if name != "lo")
+    yield from (f"the network device {name} is up" for name in devices if name != "lo")
     for limit, value in plan.rlimits.items():
         if resource.getrlimit(getattr(resource, "RLIMIT_" + limit)) != (value, value):
             yield f"the limit {limit} is not set"
