@@ -101,6 +101,7 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
 > {
   readonly toggled = new Signal<this, NotebookWidget>(this);
   private readonly open = new Set<NotebookWidget>();
+  private last: NotebookWidget | null = null;
 
   constructor(
     private readonly app: JupyterFrontEnd,
@@ -118,6 +119,12 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
   get current(): NotebookWidget | null {
     const { currentWidget } = this.app.shell;
     return [...this.open].find(notebook => notebook === currentWidget) ?? null;
+  }
+
+  /** The notebook in front, or the last one that was while its policy file, say, is. */
+  get latest(): NotebookWidget | null {
+    this.last = this.current ?? this.last;
+    return this.last !== null && this.open.has(this.last) ? this.last : null;
   }
 
   createNew(notebook: NotebookWidget): IDisposable {
