@@ -226,6 +226,26 @@ def test_two_notebooks_have_their_own_cards_and_what_stops_one_leaves_the_other(
         for name, path in ((spins, "study.ipynb"), (stays, "other.ipynb")):
             card(page, name).get_by_role("button", name=path).click()
             current(page, path)
+        # What speaks of one notebook speaks of the one in front.
+        tab(page, "policy")
+        for path, name, command, lost in (
+            ("other.ipynb", stays, "Restart", "Lost: all variables"),
+            ("study.ipynb", spins, "Kill", "Lost: the running cell"),
+            ("other.ipynb", stays, "Kill", "Lost: all variables"),
+        ):
+            page.evaluate("(path) => { jupyterapp.commands.execute('docmanager:open', {path}); }", path)
+            current(page, path)
+            page.wait_for_function(
+                "(label) => document.querySelector('[aria-label=\"Whose policy\"]').selectedOptions[0].text === label",
+                arg=f"{name} – {path}",
+            )
+            page.keyboard.press("Control+Shift+c")
+            page.keyboard.type(f"{command} This Notebook’s Sandbox")
+            page.keyboard.press("Enter")
+            dialog = page.locator(".jp-Dialog", has_text=f'{command} sandbox "{name}" of {path}?')
+            dialog.get_by_text(lost).wait_for()
+            dialog.get_by_role("button", name="Cancel").click()
+        tab(page, "sandboxes")
         card(page, spins).get_by_role("button", name="Kill").click()
         page.locator(".jp-Dialog").get_by_role("button", name="Kill").click()
         card(page, spins).locator(".jp-ipysandbox-state[data-state=dead]").wait_for()
