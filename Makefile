@@ -39,8 +39,9 @@ demo: $(VENV)/.demo
 	@$(BIN)/python -m ipysandbox.demo $(QUICKSTART)
 
 # Jupyter refuses to run as root unless told that it is meant.
+# Not as the file to open: only a browser that Jupyter starts itself would come to it, and not who follows the printed address.
 lab: $(VENV)/.demo
-	IPYSANDBOX_PANEL=open $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) $(QUICKSTART)
+	IPYSANDBOX_PANEL=open $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) --LabApp.default_url=/lab/tree/$(QUICKSTART) $(ARGS)
 
 test: test-panel test-python
 

@@ -31,17 +31,28 @@ class View:
     def of_folder(self, folder: Path) -> dict[str, Any]:
         """What would hold for a notebook in this folder, or what is wrong with its policy."""
         try:
-            shown = self.of_sandbox(resolve(cwd=folder, environ=self.environ).to_json())
+            shown = self._shown(resolve(cwd=folder, environ=self.environ).to_json())
         except PolicyError as error:
             return {**self._empty(folder), "problem": self._problem(error)}
         return {**shown, "file": self._project_file(folder)}
 
     def of_sandbox(self, effective: Mapping[str, Any]) -> dict[str, Any]:
-        """What a sandbox runs under, from its supervisor's answer."""
+        """What a sandbox runs under, from its supervisor's answer, and what is wrong by now with its policy's files."""
+        shown = self._shown(effective)
+        if not os.path.isabs(shown["project"]):
+            return shown
+        project = Path(shown["project"])
+        try:
+            resolve(cwd=project, environ=self.environ)
+        except PolicyError as error:
+            shown["problem"] = self._problem(error)
+        return {**shown, "file": self._project_file(project)}
+
+    def _shown(self, effective: Mapping[str, Any]) -> dict[str, Any]:
+        """A policy that was resolved, now or when a sandbox started; nothing about its files as they are."""
         environment = _mapping(effective.get("environment"))
-        project = bounded.text(effective.get("project"), 1000)
         return {
-            "project": project,
+            "project": bounded.text(effective.get("project"), 1000),
             "too_wide": effective.get("project_is_home") is True,
             "settings": self._settings(_mapping(effective.get("policy")), _mapping(effective.get("sources"))),
             "read": bounded.texts(effective.get("read")),
@@ -51,7 +62,7 @@ class View:
             "variables": {key: bounded.texts(environment.get(key)) for key in _VARIABLES},
             "notices": bounded.texts(effective.get("notices")),
             "problem": None,
-            "file": self._project_file(Path(project)) if os.path.isabs(project) else None,
+            "file": None,
         }
 
     def approve(self, folder: Path, digest: str) -> None:

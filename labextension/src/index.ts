@@ -57,7 +57,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       new AuditModel(api, feed),
       api,
       {
-        notebook: () => notebooks.current?.context.path ?? null,
+        notebook: () => notebooks.latest?.context.path ?? null,
         saved: serviceManager.contents.fileChanged,
         open: (path, line) => void openAt(app, path, line)
       },
@@ -93,7 +93,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       isActive: () => settings.statusBar && model.sandboxes.length > 0,
       activeStateChanged: itemChanged
     });
-    addCommands({ app, palette, trans, model, panel, notebooks, show });
+    addCommands({ app, palette, trans, panel, notebooks, show });
     void settings.load(registry).then(async () => {
       await app.restored;
       // The server's page says so where it was started to show the panel, as by `make lab`.
@@ -132,14 +132,13 @@ interface Parts {
   app: JupyterFrontEnd;
   palette: ICommandPalette | null;
   trans: TranslationBundle;
-  model: FeedModel;
   panel: SandboxesPanel;
   notebooks: Notebooks;
   show: (tab: Tab) => void;
 }
 
 function addCommands(parts: Parts): void {
-  const { app, palette, trans, model, panel, notebooks, show } = parts;
+  const { app, palette, trans, panel, notebooks, show } = parts;
   const add = (
     id: string,
     label: string,
@@ -154,10 +153,9 @@ function addCommands(parts: Parts): void {
     });
     palette?.addItem({ command: id, category: trans.__('Sandbox') });
   };
-  /** Those of the notebook in front; without one, all. */
   const mine = (): Sandbox[] => {
     const { current } = notebooks;
-    return current === null ? [...model.sandboxes] : notebooks.of(current);
+    return current === null ? [] : notebooks.of(current);
   };
   const busy = (): Sandbox[] => mine().filter(sandbox => sandbox.state === 'busy');
   const living = (): Sandbox[] => mine().filter(sandbox => sandbox.state !== 'dead');
@@ -173,23 +171,26 @@ function addCommands(parts: Parts): void {
   add('ipysandbox:doctor', trans.__('What This Machine Can Hold'), () => void panel.doctor());
   add(
     'ipysandbox:interrupt',
-    trans.__('Interrupt Sandboxes of This Notebook'),
+    trans.__('Interrupt This Notebook’s Sandbox'),
     () => {
       busy().forEach(sandbox => void panel.act(sandbox, 'interrupt'));
     },
     { isEnabled: () => busy().length > 0 }
   );
+  /** One question for each: a notebook may have several, and the answer need not be the same. */
+  const ask = async (action: 'restart' | 'kill'): Promise<void> => {
+    for (const sandbox of living()) {
+      await panel.act(sandbox, action);
+    }
+  };
+  const any = { isEnabled: (): boolean => living().length > 0 };
   add(
-    'ipysandbox:kill',
-    trans.__('Kill Sandboxes of This Notebook…'),
-    () =>
-      void (async () => {
-        for (const sandbox of living()) {
-          await panel.act(sandbox, 'kill');
-        }
-      })(),
-    { isEnabled: () => living().length > 0 }
+    'ipysandbox:restart',
+    trans.__('Restart This Notebook’s Sandbox…'),
+    () => void ask('restart'),
+    any
   );
+  add('ipysandbox:kill', trans.__('Kill This Notebook’s Sandbox…'), () => void ask('kill'), any);
   add(
     'ipysandbox:new-cells',
     trans.__('Run New Cells Sandboxed'),

@@ -13,7 +13,9 @@ import { shieldIcon } from './icon';
 import type { Sandbox, SandboxesModel } from './tokens';
 import { stateLabel } from './words';
 
-export const MAGIC = '%%sandbox';
+const MAGIC = '%%sandbox';
+/** What a new cell begins with, and all that it holds before something is typed. */
+const BEGUN = `${MAGIC}\n`;
 const OPTION = 'ipysandbox';
 
 /** What is used of JupyterLab's notebook: a dependency on all of it would be needed for these types alone. */
@@ -21,6 +23,14 @@ interface SharedCell {
   cell_type: string;
   source: string;
   setSource(value: string): void;
+  transact(change: () => void, undoable: boolean): void;
+}
+interface Editor {
+  host: HTMLElement;
+  hasFocus(): boolean;
+  focus(): void;
+  getCursorPosition(): { line: number; column: number };
+  setCursorPosition(position: { line: number; column: number }): void;
 }
 interface CellModel {
   sharedModel: SharedCell;
@@ -28,6 +38,8 @@ interface CellModel {
 }
 interface CellWidget extends Widget {
   model: CellModel;
+  /** Null while the cell is too far out of view to have one. */
+  editor: Editor | null;
 }
 interface NotebookModel {
   cells: {
@@ -89,6 +101,7 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
 > {
   readonly toggled = new Signal<this, NotebookWidget>(this);
   private readonly open = new Set<NotebookWidget>();
+  private last: NotebookWidget | null = null;
 
   constructor(
     private readonly app: JupyterFrontEnd,
@@ -108,6 +121,12 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
     return [...this.open].find(notebook => notebook === currentWidget) ?? null;
   }
 
+  /** The notebook in front, or the last one that was while its policy file, say, is. */
+  get latest(): NotebookWidget | null {
+    this.last = this.current ?? this.last;
+    return this.last !== null && this.open.has(this.last) ? this.last : null;
+  }
+
   createNew(notebook: NotebookWidget): IDisposable {
     const { content, context } = notebook;
     const button = this.button(notebook);
@@ -116,11 +135,13 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
     const draw = (): void => {
       this.draw(notebook);
     };
-    const begin = (): void => {
+    const attend = (): void => {
       const cells = content.model?.cells;
       cells?.changed.connect((_, change) => {
         if (change.type === 'add' && newCellsSandboxed(notebook)) {
-          change.newValues.forEach(begun);
+          for (const cell of change.newValues) {
+            begin(notebook, cell);
+          }
         }
       });
       content.modelContentChanged.connect(draw);
@@ -129,9 +150,10 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
     };
     void context.ready.then(() => {
       if (!notebook.isDisposed) {
-        begin();
+        attend();
       }
     });
+    guard(notebook);
     return new DisposableDelegate(() => {
       this.open.delete(notebook);
       content.modelContentChanged.disconnect(draw);
@@ -234,14 +256,63 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
 }
 
 /** A new cell without content gets the magic; what is pasted stays as it is. */
-function begun(cell: CellModel): void {
-  const { sharedModel } = cell;
+function begin(notebook: NotebookWidget, model: CellModel): void {
+  const { sharedModel } = model;
   if (sharedModel.cell_type === 'code' && sharedModel.source === '') {
     // After the change that added it: the list of cells must not change while it tells of a change.
     queueMicrotask(() => {
       if (sharedModel.source === '') {
-        sharedModel.setSource(`${MAGIC}\n`);
+        // Not to be undone: "undo" after a few words would take the magic away along with them.
+        sharedModel.transact(() => {
+          sharedModel.setSource(BEGUN);
+        }, false);
+        const cell = notebook.content.widgets.find(one => one.model === model);
+        toCode(cell?.editor);
       }
     });
+  }
+}
+
+/**
+ * Who enters a cell that holds the magic alone comes to the line below it: what is typed or pasted above the magic or
+ * behind it would not run in the sandbox. From there the first line can be reached on purpose, by key or by a click.
+ */
+function guard(notebook: NotebookWidget): void {
+  const { node } = notebook.content;
+  const clicked = new WeakSet<CellModel>();
+  const entered = (event: Event): CellWidget | undefined =>
+    notebook.content.widgets.find(
+      cell =>
+        cell.model.sharedModel.source === BEGUN && cell.editor?.host.contains(event.target as Node)
+    );
+  node.addEventListener('focusin', event => {
+    const cell = newCellsSandboxed(notebook) ? entered(event) : undefined;
+    // After what gave it the focus: an arrow key's way in sets the cursor only then.
+    queueMicrotask(() => {
+      toCode(cell?.editor);
+    });
+  });
+  // Before the editor sees it, which would put the cursor where the click was.
+  node.addEventListener(
+    'mousedown',
+    event => {
+      const cell = event.button === 0 && newCellsSandboxed(notebook) ? entered(event) : undefined;
+      const editor = cell?.editor;
+      // A new cell may have the focus before anybody has looked at it: the first click counts as entering, too.
+      if (cell && editor && !(editor.hasFocus() && clicked.has(cell.model))) {
+        clicked.add(cell.model);
+        event.preventDefault();
+        editor.focus();
+        toCode(editor);
+      }
+    },
+    true
+  );
+}
+
+/** From the magic's line to the one below. */
+function toCode(editor: Editor | null | undefined): void {
+  if (editor?.getCursorPosition().line === 0) {
+    editor.setCursorPosition({ line: 1, column: 0 });
   }
 }

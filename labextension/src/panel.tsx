@@ -14,13 +14,13 @@ import { Sandboxes } from './components/sandboxes';
 import { Tabs } from './components/tabs';
 import { shieldIcon } from './icon';
 import type { Action, Api, PolicySubject, PolicyView, Sandbox, SandboxesModel } from './tokens';
-import { settingText } from './words';
+import { lostText, placeText, settingText } from './words';
 
 export type Tab = 'sandboxes' | 'policy' | 'audit';
 
 /** What the panel asks of the page around it. */
 export interface Surroundings {
-  /** The notebook in front, by its path on the server's file list. */
+  /** The notebook in front, or that was before something else, by its path on the server's file list. */
   notebook: () => string | null;
   /** Something was saved. */
   saved: ISignal<unknown, unknown>;
@@ -250,13 +250,13 @@ export class SandboxesPanel extends ReactWidget {
   private async confirm(sandbox: Sandbox, action: 'kill' | 'restart'): Promise<boolean> {
     const { trans } = this;
     const kill = action === 'kill';
+    // Names are unique within one notebook only.
+    const place = placeText(sandbox, trans);
     const result = await showDialog({
       title: kill
-        ? trans.__('Kill sandbox "%1"?', sandbox.name)
-        : trans.__('Restart sandbox "%1"?', sandbox.name),
-      body: trans.__(
-        'Lost: the running cell, all variables and imports of this sandbox, its temporary files, and files it changed outside the folders that the policy lets it write. Kept: the notebook and its own kernel, and what is already in those folders (by default results/).'
-      ),
+        ? trans.__('Kill sandbox "%1" of %2?', sandbox.name, place)
+        : trans.__('Restart sandbox "%1" of %2?', sandbox.name, place),
+      body: lostText(sandbox, trans),
       buttons: [
         Dialog.cancelButton({ label: trans.__('Cancel') }),
         Dialog.warnButton({ label: kill ? trans.__('Kill') : trans.__('Restart') })

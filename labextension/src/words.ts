@@ -1,8 +1,8 @@
 /** What the server names, in words: guarantees, layers, settings, and what is recorded. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { bytes, duration } from './format';
-import type { AuditRecord, SandboxState } from './tokens';
+import { baseName, bytes, duration } from './format';
+import type { AuditRecord, Sandbox, SandboxState } from './tokens';
 
 export function stateLabel(state: SandboxState, trans: TranslationBundle): string {
   switch (state) {
@@ -17,6 +17,29 @@ export function stateLabel(state: SandboxState, trans: TranslationBundle): strin
     case 'unknown':
       return trans.__('unknown');
   }
+}
+
+/** Whose a sandbox is: its notebook's file, or the program's folder. */
+export function placeText(sandbox: Sandbox, trans: TranslationBundle): string {
+  const { notebook, project } = sandbox;
+  if (notebook !== null) {
+    return baseName(notebook);
+  }
+  return project === null ? trans.__('a program') : trans.__('a program in %1', baseName(project));
+}
+
+/** What its end loses, and what stays. */
+export function lostText({ state, notebook }: Sandbox, trans: TranslationBundle): string {
+  return [
+    state === 'busy' ? trans.__('Lost: the running cell,') : trans.__('Lost:'),
+    trans.__(
+      'all variables and imports of this sandbox, its temporary files, and files it changed outside the folders that the policy lets it write.'
+    ),
+    notebook === null
+      ? trans.__('Kept: the program itself,')
+      : trans.__('Kept: the notebook and its own kernel,'),
+    trans.__('and what is already in those folders (by default results/).')
+  ].join(' ');
 }
 
 /** What a guarantee promises; its own name for one that this version does not know. */

@@ -22,6 +22,7 @@ let root: Root;
 let api: ScriptedApi;
 let feed: ScriptedFeed;
 let model: FeedModel;
+let front: string | null;
 const opened: [string, number | null][] = [];
 
 beforeEach(() => {
@@ -30,6 +31,7 @@ beforeEach(() => {
   api = new ScriptedApi();
   feed = new ScriptedFeed();
   model = new FeedModel(api, feed);
+  front = 's/a.ipynb';
   opened.length = 0;
   Element.prototype.scrollIntoView = () => undefined;
 });
@@ -67,7 +69,7 @@ function draw(snapshot?: Partial<Snapshot>, onAction = vi.fn()): typeof onAction
 function panel(): SandboxesPanel {
   vi.stubGlobal('IS_REACT_ACT_ENVIRONMENT', false);
   const surroundings = {
-    notebook: () => 's/a.ipynb',
+    notebook: () => front,
     saved: new Signal<object, void>({}),
     open: (path: string, line: number | null) => opened.push([path, line])
   };
@@ -193,7 +195,7 @@ it('says what is lost before it kills, and kills only when that is accepted', as
     expect(found?.textContent).toContain('Lost: the running cell, all variables');
     return found;
   });
-  expect(dialog?.textContent).toContain('Kill sandbox "main"?');
+  expect(dialog?.textContent).toContain('Kill sandbox "main" of analysis.ipynb?');
   button('Cancel').click();
   await vi.waitFor(() => {
     expect(document.querySelector('.jp-Dialog')).toBeNull();
@@ -205,6 +207,68 @@ it('says what is lost before it kills, and kills only when that is accepted', as
   await vi.waitFor(() => {
     expect(api.acts).toEqual([['sup1', 'main', 'kill']]);
   });
+  made.dispose();
+});
+
+it('names whose sandbox would be lost, and no cell where none runs', async () => {
+  feed.say(sandbox({ state: 'idle', cell: null, notebook: null, opens: null }));
+  const made = panel();
+  await vi.waitFor(() => button('Restart…'));
+  button('Restart…').click();
+  const dialog = await vi.waitFor(() => {
+    const found = document.querySelector('.jp-Dialog');
+    expect(found?.textContent).toContain('Restart sandbox "main" of a program in study?');
+    return found;
+  });
+  expect(dialog?.textContent).toContain('Lost: all variables');
+  expect(dialog?.textContent).not.toMatch(/running cell|notebook/);
+  button('Cancel').click();
+  made.dispose();
+});
+
+it('shows the policy of the notebook in front, until another is chosen by hand', async () => {
+  const one = sandbox({ name: 'one', opens: 's/a.ipynb' });
+  const two = sandbox({ name: 'two', opens: 's/b.ipynb' });
+  const chosen = (): string | undefined =>
+    document.querySelector<HTMLSelectElement>('[aria-label="Whose policy"]')?.selectedOptions[0]
+      ?.textContent;
+  const goes = async (to: string | null, shown: string): Promise<void> => {
+    front = to;
+    feed.say(one, two);
+    await vi.waitFor(() => {
+      expect(chosen()).toBe(shown);
+    });
+  };
+  feed.say(one, two);
+  const made = panel();
+  made.select('policy');
+  await goes('s/b.ipynb', 'two – analysis.ipynb');
+  expect(api.looked[api.looked.length - 1]).toEqual({ supervisor: 'sup1', sandbox: 'two' });
+  await goes('s/deep/c.ipynb', 'A new sandbox in deep');
+  await goes('c.ipynb', 'A new sandbox in the main folder');
+  await goes('s/a.ipynb', 'one – analysis.ipynb');
+  const select = document.querySelector<HTMLSelectElement>('[aria-label="Whose policy"]');
+  if (select) {
+    select.selectedIndex = 1;
+    select.dispatchEvent(new Event('change', { bubbles: true }));
+  }
+  await goes('s/a.ipynb', 'two – analysis.ipynb');
+  await goes('c.ipynb', 'A new sandbox in the main folder');
+  made.dispose();
+});
+
+it('says beside a running sandbox that its policy file can’t be used any more', async () => {
+  const place = { file: '/s/ipysandbox.toml', line: 2, opens: 's/ipysandbox.toml' };
+  api.view = policy({
+    problem: { message: 'unknown key "memroy"', hint: null, place },
+    file: null
+  });
+  feed.say(sandbox({ opens: 's/a.ipynb' }));
+  const made = panel();
+  made.select('policy');
+  await vi.waitFor(() => button('Open ipysandbox.toml:2'));
+  expect(document.querySelector('[role=alert]')?.textContent).toContain('keeps the earlier policy');
+  expect(document.body.textContent).toContain('/s/results');
   made.dispose();
 });
 

@@ -104,6 +104,7 @@ export function policy(changes: Partial<PolicyView> = {}): PolicyView {
 export class ScriptedApi implements Api {
   readonly acts: [string, string, Action][] = [];
   readonly approved: [PolicySubject, string][] = [];
+  readonly looked: PolicySubject[] = [];
   readonly paged: [AuditFilter, string | null][] = [];
   view: PolicyView = policy();
   onAct: () => Promise<void> = () => Promise.resolve();
@@ -115,7 +116,8 @@ export class ScriptedApi implements Api {
     return this.onAct();
   }
 
-  policy(): Promise<PolicyView> {
+  policy(subject: PolicySubject): Promise<PolicyView> {
+    this.looked.push(subject);
     return Promise.resolve(this.view);
   }
 

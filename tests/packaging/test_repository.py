@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +42,24 @@ def test_an_old_python_is_refused_with_the_way_out(tmp_path: Path) -> None:
     assert "needs Python 3.10 or newer" in result.stderr
     assert "Python 3.9.2" in result.stderr
     assert "make PYTHON=python3.12 demo" in result.stderr
+
+
+def test_the_address_that_make_lab_prints_is_the_quickstart(tmp_path: Path) -> None:
+    if not Path(sys.prefix, "bin/jupyter").exists():
+        pytest.skip(f"this Python ({sys.prefix}) has no JupyterLab of its own: `pip install jupyterlab`")
+    places = {name: str(tmp_path / name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")}
+    # -o: what is installed is taken as it is.
+    command = ["make", "-C", str(ROOT), "-o", f"{sys.prefix}/.demo", f"VENV={sys.prefix}", "lab", "ARGS=--no-browser"]
+    with subprocess.Popen(
+        command, env={**os.environ, **places}, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as lab:
+        assert lab.stderr is not None
+        try:
+            said = next((line for line in lab.stderr if "?token=" in line), "")
+        finally:
+            os.killpg(lab.pid, signal.SIGTERM)
+        lab.stderr.read()
+    assert "/lab/tree/notebooks/01-quickstart.ipynb?token=" in said
 
 
 def test_a_failed_build_shows_the_lines_that_say_why(tmp_path: Path) -> None:

@@ -147,6 +147,27 @@ async def test_the_policy_names_file_line_and_what_waits_for_approval_and_no_val
     assert "ipysandbox.toml" not in problem["message"]
 
 
+async def test_a_running_sandbox_shows_its_policy_and_what_is_wrong_with_the_file_since(jp_fetch, supervisor, study):
+    owner = supervisor(sandboxes=[_BOX])
+    owner.policy = resolve(cwd=study, environ={}).to_json()
+    box = {"supervisor": owner.folder.name, "sandbox": "main"}
+
+    async def policy() -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads((await jp_fetch("ipysandbox", "policy", params=box)).body)
+        return shown
+
+    assert (await policy())["problem"] is None
+    (study / "ipysandbox.toml").write_text('\n[limits]\nmemroy = "1GiB"\n')
+    shown = await policy()
+    assert shown["problem"]["place"] == {
+        "file": str(study / "ipysandbox.toml"),
+        "line": 3,
+        "opens": "study/ipysandbox.toml",
+    }
+    assert "memory" in shown["problem"]["hint"]
+    assert next(one for one in shown["settings"] if one["key"] == "limits.cpu")["value"] == "10s"
+
+
 async def test_an_export_is_all_that_fits_whole_and_as_a_download(jp_fetch, log):
     for n in range(450):
         log.record("cell.result", sandbox=f"s{n % 2}", details={"text": _HOSTILE[:100]})

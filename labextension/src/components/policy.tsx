@@ -23,6 +23,8 @@ export interface PolicyProps {
 
 interface Choice {
   key: string;
+  /** The notebook that it belongs to; null for a program's. */
+  notebook: string | null;
   label: string;
   subject: PolicySubject;
 }
@@ -33,23 +35,30 @@ export function Policy(props: PolicyProps): React.JSX.Element {
     .filter(sandbox => sandbox.state !== 'dead')
     .map(sandbox => ({
       key: keyOf(sandbox),
+      notebook: sandbox.opens,
       label:
         sandbox.notebook === null
           ? sandbox.name
           : `${sandbox.name} – ${baseName(sandbox.notebook)}`,
       subject: { supervisor: sandbox.supervisor, sandbox: sandbox.name }
     }));
-  const here = notebook ?? '/';
+  const folder = notebook?.slice(0, Math.max(0, notebook.lastIndexOf('/'))) ?? '';
   choices.push({
     key: 'here',
+    notebook,
     label:
-      notebook === null
+      folder === ''
         ? trans.__('A new sandbox in the main folder')
-        : trans.__('A new sandbox in %1', baseName(notebook)),
-    subject: { path: here }
+        : trans.__('A new sandbox in %1', baseName(folder)),
+    subject: { path: notebook ?? '/' }
   });
-  const [wanted, setWanted] = React.useState<string | null>(null);
-  const choice = choices.find(one => one.key === (wanted ?? model.chosen)) ?? choices[0];
+  // What was chosen by hand holds until another notebook is in front.
+  const [wanted, setWanted] = React.useState<{ key: string; notebook: string | null } | null>(null);
+  const its = choices.filter(one => notebook === null || one.notebook === notebook);
+  const choice =
+    choices.find(one => wanted?.notebook === notebook && one.key === wanted.key) ??
+    its.find(one => one.key === model.chosen) ??
+    its[0];
   const asked = JSON.stringify(choice?.subject);
   const ask = React.useCallback(() => load(JSON.parse(asked) as PolicySubject), [asked, load]);
   const { value, error, loading, again } = useLoaded(ask);
@@ -66,7 +75,7 @@ export function Policy(props: PolicyProps): React.JSX.Element {
           aria-label={trans.__('Whose policy')}
           value={choice?.key}
           onChange={event => {
-            setWanted(event.target.value);
+            setWanted({ key: event.target.value, notebook });
           }}
         >
           {choices.map(one => (
@@ -106,7 +115,7 @@ export function Policy(props: PolicyProps): React.JSX.Element {
 type ViewProps = PolicyProps & { view: PolicyView; subject: PolicySubject; again: () => void };
 
 function View(props: ViewProps): React.JSX.Element {
-  const { view, trans, onOpen } = props;
+  const { view, subject, trans, onOpen } = props;
   const at = new Map(view.settings.map(setting => [setting.key, setting]));
   const rows = (prefix: string, skip: string[] = []): Setting[] =>
     view.settings.filter(({ key, value }) => {
@@ -127,7 +136,13 @@ function View(props: ViewProps): React.JSX.Element {
     <div className="jp-ipysandbox-policy">
       {view.problem !== null && (
         <ProblemBox
-          title={trans.__('This policy can’t be used; no new sandbox starts with it.')}
+          title={
+            'path' in subject
+              ? trans.__('This policy can’t be used; no new sandbox starts with it.')
+              : trans.__(
+                  'The policy can’t be used as it is now: no new sandbox starts here. This one keeps the earlier policy, below.'
+                )
+          }
           problem={view.problem}
           trans={trans}
           onOpen={onOpen}
