@@ -308,3 +308,10 @@ def test_what_was_written_is_said_after_the_traceback(cli: Cli, file: Callable[.
     trace, _, rest = done.stderr.partition("ZeroDivisionError: division by zero\n")
     assert trace
     assert "written: results/a, results/b, results/c" in rest
+
+
+def test_what_a_failure_has_to_do_with_the_sandbox_is_said_last(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", file("open('results/a', 'w').close()\nopen('/data.csv', 'w')"))
+    assert "written: results/a" in done.stderr
+    assert done.stderr.count("can't write /data.csv") == 1
+    assert "can't write /data.csv" in done.stderr.rstrip().split("\n")[-1]
