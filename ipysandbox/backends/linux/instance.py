@@ -22,6 +22,7 @@ from ipysandbox.backends.attempt import Attempt
 from ipysandbox.backends.base import Change, Endpoints, Instance, Usage
 from ipysandbox.errors import StartError
 from ipysandbox.output import clean_text
+from ipysandbox.policy.links import within
 
 from . import left_behind, processes
 from .attempts import Attempts
@@ -100,6 +101,7 @@ class LinuxInstance(Instance):
         # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
         self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
         self._covered = {path: _identity(path) for path in plan.covered}
+        self._newly_hidden: list[str] = []
         self._next_look = 0.0
         self._cover_reply: asyncio.Future[list[str]] | None = None
         self._report, self._log_fd = report, log_fd
@@ -389,6 +391,8 @@ class LinuxInstance(Instance):
         now_there = {path: _identity(path) for path in (*found, *names) if path not in self._whiteouts}
         new = [path for path, identity in now_there.items() if self._covered.get(path) != identity]
         failed = await self._cover(new) if new and self.alive() else []
+        hidden = set(found) - self._covered.keys()
+        self._newly_hidden += [self._shown(path) for path in new if path in hidden and path not in failed]
         self._covered.update({path: now_there[path] for path in new if path not in failed})
         if own and self.untouched():  # nor has anything inside changed them before they were covered
             for folder, there in own:
@@ -396,6 +400,14 @@ class LinuxInstance(Instance):
             for record in self.records:
                 record.renew()
         return failed
+
+    def newly_hidden(self) -> list[str]:
+        names, self._newly_hidden = self._newly_hidden, []
+        return names
+
+    def _shown(self, path: str) -> str:
+        """As the user would name it."""
+        return os.path.relpath(path, self.plan.project) if within(path, self.plan.project) else path
 
     async def _cover(self, new: list[str]) -> list[str]:
         """Hide these inside; those for which that failed."""
