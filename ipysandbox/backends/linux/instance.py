@@ -551,11 +551,8 @@ def _writable_overlays(plan: Plan | ConfinedPlan) -> list[tuple[int, str]]:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        info = os.lstat(path)
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
+    info = _lstat(path)
+    return None if info is None else (info.st_dev, info.st_ino)
 
 
 def _exited(pidfd: int) -> bool:
@@ -586,17 +583,33 @@ async def until_files_hold(start: Callable[[], Awaitable[_T]]) -> _T:
 
 
 def _list_upper(upper: int, prefix: str, host: str, found: list[Change]) -> None:
-    """Read overlayfs's upper folder: what is in it is exactly what changed; a 0/0 device marks a removed name."""
+    """Read overlayfs's upper folder: what is in it is what changed, or what was only opened for writing; a 0/0 device
+    marks a removed name."""
     for looked_at, (info, relative, _) in enumerate(walk(upper)):
         if looked_at >= _MOST_LOOKED_AT or len(found) >= _MOST_CHANGES:
             return
-        there = os.path.lexists(os.path.join(host, relative))
+        there = _lstat(os.path.join(host, relative))
         if stat.S_ISCHR(info.st_mode):
             found.append(Change(prefix + relative, "removed"))
         elif not stat.S_ISDIR(info.st_mode):
-            found.append(Change(prefix + relative, "changed" if there else "added", info.st_size))
-        elif not there:
+            if there is None or not _copied_only(info, there):
+                found.append(Change(prefix + relative, "added" if there is None else "changed", info.st_size))
+        elif there is None:
             found.append(Change(f"{prefix}{relative}/", "added"))
+
+
+def _copied_only(inside: os.stat_result, there: os.stat_result) -> bool:
+    """Whether overlayfs has copied the host's file when somebody opened it for writing, as SQLite does to read one, and
+    nothing was written since. Code that keeps the size and sets the time back escapes this: the list is for people."""
+    known = (inside.st_mode, inside.st_size, inside.st_mtime_ns)  # type and permissions are both in the mode
+    return known == (there.st_mode, there.st_size, there.st_mtime_ns)
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def new_key() -> bytes:
