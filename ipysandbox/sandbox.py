@@ -283,7 +283,7 @@ class Sandbox:
             for key, value in (("wall", timeout), ("cpu", cpu))
             if value is not None
         }
-        check_given(None, overrides)
+        check_given(None, overrides, {"limits.wall": "timeout", "limits.cpu": "cpu"})
         self._require_open()
         if self._connection is None or self._supervisor is None or not self._supervisor.alive():
             lost = self._supervisor is not None

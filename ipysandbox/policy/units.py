@@ -34,6 +34,8 @@ _MEANT = {
     "t": "TiB",
     "tb": "TB",
 }
+# From here on a number without a unit was hardly meant in GiB.
+_MANY_GIB = 100
 # Twenty digits are more than any duration or size needs, and keep the arithmetic exact.
 _QUANTITY = re.compile(r"\s*([+-]?)([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)\s*", re.ASCII)
 
@@ -88,11 +90,12 @@ def format_size(size: int, *, exact: bool = True) -> str:
 
 
 def _base_of_size(value: object) -> str:
-    """What a size without a unit was probably meant in: nobody allows a sandbox four bytes."""
+    """What a size without a unit was probably meant in: nobody allows a sandbox four bytes, or 2000 GiB."""
     try:
-        return "B" if float(str(value)) >= SIZE_UNITS["MiB"] else "GiB"
+        number = float(str(value))
     except ValueError:
         return "GiB"
+    return "B" if number >= SIZE_UNITS["MiB"] else "MiB" if number >= _MANY_GIB else "GiB"
 
 
 def _split(value: object, what: str, example: str, base: str) -> tuple[Decimal, str]:

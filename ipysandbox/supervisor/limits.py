@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ipysandbox.backends.base import Usage
@@ -78,10 +78,27 @@ def hit(name: str, value: float, observed: float | None) -> LimitHit:
     words = (_WORDS[name] if observed is not None else _ASKED.get(name, _WORDS[name])).format(
         value=_show(name, value), observed=_show(name, observed), files=f"{_files(value):,.0f}"
     )
-    key = "disk" if name == "files" else name
-    option = f"{OPTIONS[name]} {_more(name, value, observed)} or " if name in OPTIONS else ""
-    where = f"{key} under [limits]" if name != "gpu" else "memory_fraction under [limits.gpu]"
-    return LimitHit(name, value, observed, f"limit on {words}. To allow more: {option}{where} in the policy.")
+    advice = _advice(name, value, observed)
+    return LimitHit(name, value, observed, f"limit on {words}. To allow more: {advice} in the policy.")
+
+
+def _advice(name: str, value: float, observed: float | None, *, task: bool = False) -> str:
+    """What to change: the option of a cell, or the argument of an executor, where there is one."""
+    if name == "gpu":
+        return "memory_fraction under [limits.gpu]"
+    key, more = "disk" if name == "files" else name, _more(name, value, observed)
+    if not task:
+        return f"{OPTIONS[name]} {more} or {key} under [limits]" if name in OPTIONS else f"{key} under [limits]"
+    more = more if more.isdigit() else f'"{more}"'
+    argument = f"timeout={more}" if name == "wall" else f'limits={{"{key}": {more}}}'
+    return f"{argument}, or {key} under [limits]"
+
+
+def in_words_of_a_task(hit: LimitHit) -> LimitHit:
+    """The sentences are a cell's, with its options."""
+    known = hit.name, hit.value, hit.observed
+    text = hit.text.replace(": the cell ", ": the task ").replace(_advice(*known), _advice(*known, task=True))
+    return replace(hit, text=text)
 
 
 def _more(name: str, value: float, observed: float | None) -> str:
@@ -89,7 +106,11 @@ def _more(name: str, value: float, observed: float | None) -> str:
     more = 2 * value
     while more < (observed or 0):
         more *= 2
-    return format_size(int(more)) if name == "memory" else format_duration(round(more, 3))
+    if name == "files":
+        return format_size(int(more) << _FILES_SHIFT)
+    if name in ("memory", "disk", "output"):
+        return format_size(int(more))
+    return format_duration(round(more, 3)) if name in ("wall", "cpu") else f"{more:.0f}"
 
 
 #: Whoever makes a process is refused one too many; only where that fails, the sandbox is ended. It may make some more
@@ -97,8 +118,11 @@ def _more(name: str, value: float, observed: float | None) -> str:
 _TASKS_MORE = 16
 
 
+_FILES_SHIFT = 14
+
+
 def _files(disk: float) -> int:
-    return max(1024, int(disk) >> 14)
+    return max(1024, int(disk) >> _FILES_SHIFT)
 
 
 def files_allowed(limits: Limits) -> int:

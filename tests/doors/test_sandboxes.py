@@ -247,7 +247,7 @@ def test_an_edited_policy_says_what_of_it_made_the_sandbox_anew(tmp_path: Path) 
         notebook.run("%%sandbox one\nx = 1").ok()
         (tmp_path / "pyproject.toml").write_text("[tool.ipysandbox.limits]\nmemory = '1GiB'\nprocesses = 100\n")
         told, again = (str(notebook.run("%%sandbox one\n1").ok().displays) for _ in range(2))
-        assert "The policy is another now (memory, processes)" in told
-        assert "another now" not in again
+        assert "The policy has changed (limits.memory, limits.processes), so the sandbox is new" in told
+        assert "The policy has changed" not in again
     finally:
         notebook.close()
