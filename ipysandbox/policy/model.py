@@ -179,6 +179,7 @@ def _plain(value: Any) -> Any:
 _KEYS = {
     "project": "the project's folder",
     "project_is_home": "the project's folder",
+    "folder": "the folder it begins in",
     "read": "files.read",
     "write": "files.write",
     "hidden": "files.hide",

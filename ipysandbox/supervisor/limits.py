@@ -56,27 +56,32 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
 
 
-def size(value: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            return f"{value:.0f} {unit}" if unit in ("B", "KiB") else f"{value:.1f} {unit}"
-        value /= 1024
+def size(value: float, limit: float = 0) -> str:
+    """Bytes for people. ``limit``: one that they are compared with, in whose kind of unit they are shown: MB where that
+    was written in MB."""
+    decimal = limit >= 10**6 and limit % 10**6 == 0 and limit % 2**20 != 0
+    step, units = (1000, ("B", "kB", "MB", "GB")) if decimal else (1024, ("B", "KiB", "MiB", "GiB"))
+    for unit in units:
+        if value < step or unit == units[-1]:
+            return f"{value:.0f} {unit}" if unit in units[:2] else f"{value:.1f} {unit}"
+        value /= step
     return ""
 
 
-def _show(name: str, value: float | None) -> str:
+def show(name: str, value: float | None, limit: float = 0) -> str:
+    """What was measured for a limit, or the limit itself, in its unit."""
     if value is None:
         return "more"
     if name in ("wall", "cpu"):
         return seconds(value)
     if name in ("memory", "disk", "output", "gpu"):
-        return size(value)
+        return size(value, limit)
     return f"{value:.0f}"
 
 
 def hit(name: str, value: float, observed: float | None) -> LimitHit:
     words = (_WORDS[name] if observed is not None else _ASKED.get(name, _WORDS[name])).format(
-        value=_show(name, value), observed=_show(name, observed), files=f"{_files(value):,.0f}"
+        value=show(name, value, value), observed=show(name, observed, value), files=f"{_files(value):,.0f}"
     )
     advice = _advice(name, value, observed)
     return LimitHit(name, value, observed, f"limit on {words}. To allow more: {advice} in the policy.")

@@ -224,9 +224,10 @@ class Managed:
             self._attaching = None
 
     def _not_ready(self, what: str, instance: Instance) -> StartError:
+        memory = limit_rules.size(self.limits.memory, self.limits.memory)
         return StartError(
             f"the kernel in the sandbox {what} while it started; limits that are too low for Python itself "
-            f"(memory {limit_rules.size(self.limits.memory)}, {self.limits.processes} processes) are a common reason",
+            f"(memory {memory}, {self.limits.processes} processes) are a common reason",
             hint=instance.last_words().strip()[-1500:] or None,
         )
 
@@ -458,7 +459,7 @@ class Managed:
 
     def state(self) -> dict[str, Any]:
         alive = self.alive
-        cell, usage = self.cell, self.watch.usage
+        cell, usage = self.cell, self.watch.own_usage()
         return {
             "name": self.name,
             "state": "dead" if not alive else "busy" if cell else "idle",
