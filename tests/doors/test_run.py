@@ -116,8 +116,8 @@ def test_errors_and_findings_name_the_file(cli: Cli, file: Callable[..., str], s
 
 
 def test_no_rule_can_allow_what_is_not_python(cli: Cli, file: Callable[..., str]) -> None:
-    assert "code.allow" not in cli("run", file("x = (")).stderr
-    assert "code.allow" in cli("run", file("import os; os.system('ls')")).stderr
+    assert "[code] allow" not in cli("run", file("x = (")).stderr
+    assert "[code] allow" in cli("run", file("import os; os.system('ls')")).stderr
 
 
 def test_input_is_answered_from_standard_input(cli: Cli, file: Callable[..., str]) -> None:
