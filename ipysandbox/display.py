@@ -37,9 +37,7 @@ def failure(result: RunResult, name: str) -> SandboxError | None:
     kept = f"The sandbox '{name}' kept its variables." if result.state_kept else _lost(name)
     ename, evalue = (result.error.ename, result.error.evalue) if result.error else ("", "")
     if result.status == "error":
-        error = SandboxError(f"{ename}: {evalue}" if evalue else ename)
-        error.traceback = result.error.traceback if result.error else ()
-        return error
+        return _raised(result, ename, evalue)
     if result.status == "refused":
         return CheckRefused(evalue)
     if result.status == "limit":
@@ -49,6 +47,18 @@ def failure(result: RunResult, name: str) -> SandboxError | None:
         how = "the cell was interrupted" + ("" if result.state_kept else ", went on all the same, and was ended")
         return _with_place(SandboxInterrupted(how, hint=kept), result)
     return _START_ERRORS.get(ename, SandboxDied)(evalue or "the sandbox ended by itself", hint=_lost(name))
+
+
+def _raised(result: RunResult, ename: str, evalue: str) -> SandboxError:
+    """What has to do with the sandbox stands below the traceback, which may be many screens long."""
+    if ename == "SystemExit":
+        status = "" if evalue in ("", "None") else f": {evalue}"
+        hint = "The sandbox goes on, with its variables."
+        return SandboxError(f"SystemExit{status} (the code called exit())", hint=hint)
+    error = SandboxError(f"{ename}: {evalue}" if evalue else ename, hint=result.hint or None)
+    trace = result.error.traceback if result.error else ()
+    error.traceback = (*trace, f"ipysandbox: {result.hint}") if trace and result.hint else trace
+    return error
 
 
 def where(result: RunResult) -> tuple[str, ...]:

@@ -7,13 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from .display import one_line, table
+from .policy.names import DEFAULT_HIDE
 from .policy.units import format_duration
-from .supervisor.limits import size
+from .supervisor.limits import seconds, show, size
 
 #: Characters of a hash that are shown.
 _HASH = 12
 #: A setting's value is broken into lines of this width.
 _WIDTH = 100
+#: Figures of records, by unit.
+_BYTES = frozenset(("bytes", "memory", "memory_peak", "disk", "output"))
+_SECONDS = frozenset(("seconds", "wall", "cpu"))
+#: Of which one record tells the value and what was seen.
+_LIMITS = frozenset(("wall", "cpu", "memory", "disk", "output", "gpu"))
 
 
 def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
@@ -30,11 +36,16 @@ def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
     rows = [
         (
             "memory",
-            size(usage["memory"]),
-            f"of {size(limits['memory'])}",
-            f"most so far {size(usage['memory_peak'])}",
+            size(usage["memory"], limits["memory"]),
+            f"of {size(limits['memory'], limits['memory'])}",
+            f"most so far {size(usage['memory_peak'], limits['memory'])}",
         ),
-        ("disk", size(usage["disk"]), f"of {size(limits['disk'])}", f"{usage['files']} files"),
+        (
+            "disk",
+            size(usage["disk"], limits["disk"]),
+            f"of {size(limits['disk'], limits['disk'])}",
+            f"{usage['files']} files",
+        ),
         ("processes", str(usage["processes"]), f"of {limits['processes']}", ""),
         (
             "cpu",
@@ -66,7 +77,8 @@ def policy_text(policy: Mapping[str, Any]) -> str:
     for section, keys in policy["policy"].items():
         for key, value in keys.items() if isinstance(keys, Mapping) else [("", keys)]:
             dotted = f"{section}.{key}" if key else section
-            first, *more = textwrap.wrap(_plain(value), _WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+            text = _patterns(value) if dotted == "files.hide" else _plain(value)
+            first, *more = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
             rows += [(dotted, policy["sources"].get(dotted, ""), first), *(("", "", line) for line in more)]
     environment = policy["environment"]
     facts = [
@@ -77,18 +89,39 @@ def policy_text(policy: Mapping[str, Any]) -> str:
         ("variables passed", ", ".join(environment["passed"]) or "none"),
         ("withheld, maybe secret", ", ".join(environment["withheld"]) or "none"),
     ]
-    return "\n".join([table(facts), "", table(rows), *(f"! {one_line(notice, 1000)}" for notice in policy["notices"])])
+    # First what is not as somebody wanted it.
+    notices = [f"! {one_line(notice, 1000)}" for notice in policy["notices"]]
+    return "\n".join([*notices, *([""] if notices else []), table(facts), "", table(rows)])
+
+
+def _patterns(patterns: list[str]) -> str:
+    """Name patterns: those beside the built-in ones, which are a hundred."""
+    own = [pattern for pattern in patterns if pattern not in DEFAULT_HIDE]
+    without = [pattern for pattern in DEFAULT_HIDE if pattern not in patterns]
+    built_in = f"{len(DEFAULT_HIDE) - len(without)} built-in patterns (`ipysandbox policy show --json` lists them)"
+    return ", ".join([*own, built_in, *([f"without {', '.join(without)}"] if without else [])])
 
 
 def record_text(record: Mapping[str, Any]) -> str:
     """One line of the audit trail for people; what came from a sandbox is escaped."""
-    details = " ".join(f"{key}={_short(key, value)}" for key, value in (record.get("details") or {}).items())
+    given = record.get("details") or {}
+    details = " ".join(f"{key}={_short(key, value, str(given.get('limit')))}" for key, value in given.items())
     severity = "" if record.get("severity") == "info" else f"{str(record.get('severity')).upper()} "
     return one_line(f"{record.get('time')} {record.get('sandbox') or '-'} {severity}{record['action']} {details}", 400)
 
 
-def _short(key: str, value: Any) -> str:
-    """A hash is told apart by its beginning; --json has the whole."""
+def _short(key: str, value: Any, limit: str = "") -> str:
+    """With units; a hash is told apart by its beginning; --json has the whole. ``limit``: what the record's value and
+    what was observed are of."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} = {_short(name, item)}" for name, item in value.items())
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if key in ("value", "observed") and limit in _LIMITS:
+            return show(limit, value)
+        if key in _BYTES:
+            return size(value)
+        if key in _SECONDS:
+            return seconds(value) if value >= 1 else f"{1000 * value:.0f} ms"
     text = _plain(value)
     return text[:_HASH] if key in ("sha256", "policy") and len(text) == 64 else text
 

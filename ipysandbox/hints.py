@@ -35,6 +35,8 @@ _PROGRAM = re.compile(r"^[^#'\"\n]*[!%](?!=)", re.MULTILINE)
 _INSTALLERS = {"pip", "conda", "mamba", "uv"}
 _NOT_INSTALLED = re.compile("No matching distribution found|Could not install packages due to an OSError")
 _MOST_TEXT = 8192
+#: Folders that are named in a line.
+_LISTED = 3
 #: The end of what was printed that is looked at.
 _MOST_PRINTED = 64 << 10
 #: Shown by every sandbox, so that what is missing there is missing on the host.
@@ -58,7 +60,11 @@ def hint(ename: str, evalue: str, policy: Mapping[str, Any], *, namespaces: bool
         why = _why_unseen(named[3], policy) if named[1] != "30" else ""
         if why:
             return f"The sandbox can't see {one_line(clean_text(named[3]))}: {why}."
-        return "" if named[1] == "2" else _read_only(named[3], policy, namespaces)
+        if named[1] == "2":
+            return ""
+        return _read_only(named[3], policy, namespaces) or (
+            _unwritable(named[3], policy, namespaces) if named[1] == "30" else ""
+        )
     module = _module(ename, evalue)
     if module is not None:
         # Either would do, so that neither may be in sight.
@@ -80,7 +86,10 @@ def output_hint(code: str, printed: str) -> str:
     """The line for what a program printed where no host is allowed; empty if there is nothing to say."""
     offline = _NO_NETWORK_PRINTED.search(printed[-_MOST_PRINTED:]) is not None
     if (offline or _NOT_INSTALLED.search(printed[-_MOST_PRINTED:])) and _installs(code):
-        return "There is no network in the sandbox, and the environment is read-only: install packages outside it."
+        return (
+            "There is no network in the sandbox, and its environment is read-only: install packages with "
+            "`%pip install …` in a cell without `%%sandbox`; they are there in the sandbox too."
+        )
     return "There is no network in the sandbox." if offline else ""
 
 
@@ -121,6 +130,20 @@ def _read_only(written: str, policy: Mapping[str, Any], namespaces: bool) -> str
     kept = [os.path.relpath(top, project) for top in policy["write"] if within(top, project)]
     but = f" but for {one_line(clean_text(', '.join(kept)))}" if kept else ""
     return f"The project is read-only in this sandbox{but}: {why}."
+
+
+def _unwritable(written: str, policy: Mapping[str, Any], namespaces: bool) -> str:
+    """What may be written, for a path that the policy puts outside of it."""
+    project, place = str(policy["project"]), _place(written, policy)
+    own = [top for top in (*_OWN, "/dev/shm", *policy["write"], project) if within(place, top)]
+    if own:
+        return ""
+    kept = [os.path.relpath(top, project) if within(top, project) else top for top in policy["write"]]
+    listed = [f"{top.rstrip('/')}/" for top in kept[:_LISTED]]
+    listed += [f"{len(kept) - _LISTED} more folders"] if len(kept) > _LISTED else []
+    home = "its own ~ (/home/sandbox) and /tmp" if namespaces else "its own ~ and $TMPDIR"
+    may = one_line(clean_text(", ".join([*listed, home])), 400)
+    return f"The sandbox can't write {one_line(clean_text(written))}: it writes {may}; more with files.write."
 
 
 def _why_unseen(written: str, policy: Mapping[str, Any]) -> str:

@@ -190,8 +190,9 @@ class SandboxMagics(Magics):
         publish_note(self._ip, text)
 
     def _afterwards(self, held: Held, result: RunResult, standing: frozenset[str]) -> None:
+        in_error = result.hint if result.status == "error" else ""
         for notice in result.notices:
-            if notice not in held.told:
+            if notice not in held.told and notice != in_error:
                 self.note(notice)
         held.told = standing
         line = changes_line(result.changes, result.changes_total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -11,9 +12,14 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from .arguments import Suggesting
-from .policy.units import BadValue, parse_duration, parse_size
+from .policy.units import BadValue, duration_unit, parse_duration, parse_size, size_unit
 
 DEFAULT_NAME = "main"
+#: What a line says before its comment: a # that begins a word outside of quotes.
+_COMMENT = re.compile(r"""((?:[^"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')*?)(?:(?<=\s)|\A)\#""")
+#: Of the options that take a number with a unit: which unit a word means, if any.
+_UNITS = {"--timeout": duration_unit, "--cpu": duration_unit, "--memory": size_unit}
+_NUMBER = re.compile(r"[0-9.]{1,20}", re.ASCII)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -52,19 +58,35 @@ def _names(text: str) -> list[str]:
 
 
 def parse(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
-    """The line's options. Raises IPython's UsageError."""
+    """The line's options; a comment at its end is none. Raises IPython's UsageError."""
+    comment = _COMMENT.match(line)
     try:
-        words = shlex.split(line)
+        words = shlex.split(comment[1] if comment else line)
     except ValueError as exc:
         raise UsageError(f"%sandbox: {exc}") from None
+    _refuse_units_apart(words)
     return parser.parse_args(words)
+
+
+def _refuse_units_apart(words: Sequence[str]) -> None:
+    """A number and its unit in two words: the second would be the name of a sandbox."""
+    for at in range(1, len(words)):
+        given = words[at - 1] if "=" in words[at - 1] else "=".join(words[max(0, at - 2) : at])
+        option, _, number = given.partition("=")
+        unit_of = _UNITS.get(option)
+        unit = unit_of(words[at]) if unit_of is not None and _NUMBER.fullmatch(number) else None
+        if unit is not None:
+            raise UsageError(
+                f"%%sandbox {option} {number} {words[at]}: number and unit are one word: {option} {number}{unit}"
+            )
 
 
 def helped(*parsers: argparse.ArgumentParser) -> Callable[[_F], _F]:
     """Give a magic the help of these parsers as its docstring, which is what ``?`` and Shift-Tab show."""
 
     def decorate(function: _F) -> _F:
-        function.__doc__ = "\n".join(parser.format_help() for parser in parsers)
+        # IPython's parser begins its help as documents in reStructuredText do.
+        function.__doc__ = "\n".join(parser.format_help().removeprefix("::\n\n  ") for parser in parsers)
         return function
 
     return decorate

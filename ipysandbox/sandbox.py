@@ -78,6 +78,7 @@ class RunResult:
     ``written`` names files in ``files.write`` that were written, and that stay. Both tell how it is after this run, of
     all that was done since the sandbox's start, by earlier runs too. The first 200 are given, ``…_total`` counts all.
     ``full_output`` names the file with all that was printed, None where that was less than a notebook shows (1 MiB).
+    ``hint``: what a failure has to do with the sandbox's walls, empty if nothing; it is the last of ``notices`` too.
     """
 
     status: str
@@ -96,6 +97,7 @@ class RunResult:
     written: tuple[str, ...]
     written_total: int
     full_output: FullOutput | None
+    hint: str
     _value: Callable[[], Any] = field(repr=False, compare=False)
 
     @property
@@ -284,7 +286,7 @@ class Sandbox:
             for key, value in (("wall", timeout), ("cpu", cpu))
             if value is not None
         }
-        check_given(None, overrides)
+        check_given(None, overrides, {"limits.wall": "timeout", "limits.cpu": "cpu"})
         self._require_open()
         if self._connection is None or self._supervisor is None or not self._supervisor.alive():
             lost = self._supervisor is not None
@@ -321,8 +323,8 @@ class Sandbox:
             self.notices += tuple(outcome.get("notices", ()))  # for the next run: of this one nothing ran
             raise PolicyError(error.evalue)
         limit = LimitHit(**outcome["limit"]) if outcome.get("limit") else None
-        hint = self._hints(outcome.get("status"), error, code, collector)
-        notices = (*self.notices, *outcome.get("notices", ()), *hint)
+        hint = self._hint(outcome.get("status"), error, code, collector)
+        notices = (*self.notices, *outcome.get("notices", ()), *filter(None, [hint]))
         self.notices = ()
         count = collector.execution_count
         return RunResult(
@@ -342,10 +344,11 @@ class Sandbox:
             written=tuple(outcome.get("written", ())),
             written_total=int(outcome.get("written_total", 0)),
             full_output=FullOutput(**outcome["printed"]) if outcome.get("printed") else None,
+            hint=hint,
             _value=self._value_later(count) if want_value and count is not None else _no_value,
         )
 
-    def _hints(self, status: object, error: RunError | None, code: str, collector: OutputCollector) -> tuple[str, ...]:
+    def _hint(self, status: object, error: RunError | None, code: str, collector: OutputCollector) -> str:
         """What an error, or what programs printed, has to do with the sandbox, if anything: at most one line."""
         line = ""
         with contextlib.suppress(SandboxError):  # it is gone, and so is the question
@@ -357,7 +360,7 @@ class Sandbox:
                 line = hints.output_hint(code, printed)
                 if line and self.policy()["policy"]["network"]["allow"]:
                     line = ""
-        return (line,) if line else ()
+        return line
 
     def _value_later(self, count: int) -> Callable[[], Any]:
         """Fetch a small value now, since the sandbox may be closed when somebody asks; remember a refusal for then."""
@@ -540,5 +543,6 @@ def _died(collector: OutputCollector, text: str) -> RunResult:
         written=(),
         written_total=0,
         full_output=None,
+        hint="",
         _value=_no_value,
     )

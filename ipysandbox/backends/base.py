@@ -120,6 +120,11 @@ class Instance(ABC):
         """Hide what has appeared on the host since the start and has a name to hide; paths that could not be hidden."""
 
     @abstractmethod
+    def newly_hidden(self) -> list[str]:
+        """What ``hide_new_names`` has found under the policy's hidden names since the last call of this, each name
+        once, relative to the project where it lies in it: inside it is there, and empty. Untrusted text."""
+
+    @abstractmethod
     def exact_above(self, resident: int, limit: int) -> None:
         """From now on ``measure`` may give quick upper bounds of memory as long as they are below ``resident`` (bytes),
         and somewhat larger ones than the truth, but no smaller, up to ``limit``."""

@@ -6,6 +6,8 @@ import unicodedata
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ipysandbox.policy.names import OWN_FILE
+
 Severity = Literal["refuse", "note"]
 Verdict = Literal["ok", "refused"]
 
@@ -73,14 +75,18 @@ class Report:
             reasons = "1 reason" if len(refusals) == 1 else f"{len(refusals)} reasons"
             last = f"{visible(where)}: refused for {reasons}; nothing was run."
             if any(finding.rule not in UNREADABLE for finding in refusals):
-                last += (
-                    " The check reads code and explains, the sandbox is what holds: change the code, or allow a rule "
-                    "with code.allow in the policy."
-                )
+                change = f"change the code{_allowing(refusals)}"
+                last += f" The check reads code and explains, the sandbox is what holds: {change}."
         return "\n".join([*(finding.render(where) for finding in self.findings), last])
 
     def __str__(self) -> str:
         return self.render()
+
+
+def _allowing(refusals: list[Finding]) -> str:
+    """What to write to have it run all the same, where that can be had."""
+    rules = [*dict.fromkeys(f'"{finding.rule}"' for finding in refusals if finding.rule not in (*UNREADABLE, "denied"))]
+    return f", or write in {OWN_FILE}: [code] allow = [{', '.join(rules)}]" if rules else ""
 
 
 def visible(text: str) -> str:

@@ -132,7 +132,7 @@ mention(
     "call.load-library",
     "numpy.ctypeslib.load_library np.ctypeslib.load_library numpy.ctypeslib.ctypes",
     "loads a C library and calls into it, beside Python's own safeguards",
-    "Use a package that wraps the library, or allow the rule in the policy if you trust this code.",
+    "Use a package that wraps the library, or allow the rule if you trust this code.",
 )
 
 

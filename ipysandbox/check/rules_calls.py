@@ -86,8 +86,8 @@ def _entry(node: ast.expr, key: str, context: Context) -> ast.expr | None:
 @rule(
     "call.rmtree",
     ast.Call,
-    reason="deletes a whole tree whose place the check can't read as one the code may write",
-    hint='Name a literal folder under results/ ("results/cache"), or make one with tempfile.TemporaryDirectory().',
+    reason="deletes a whole folder; the check passes only one in /tmp or a folder of files.write, its name written out",
+    hint='For example shutil.rmtree("results/cache"), or a folder made with tempfile.TemporaryDirectory().',
     calls=frozenset({"shutil.rmtree"}),
 )
 def _rmtree(node: ast.AST, context: Context) -> Iterator[Hit]:

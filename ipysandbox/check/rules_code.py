@@ -46,7 +46,7 @@ def _import_rule(rule_id: str) -> None:
         ast.ImportFrom,
         ast.Call,
         reason="calls any C function and writes any memory of the process",
-        hint="Use a package that wraps what you need, or allow the rule in the policy if you trust this code.",
+        hint="Use a package that wraps what you need, or allow the rule if you trust this code.",
         calls=IMPORTERS,
     )
     def look(node: ast.AST, context: Context) -> Iterator[Hit]:

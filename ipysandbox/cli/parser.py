@@ -134,7 +134,9 @@ def _policy(commands: Any) -> None:
     _json(show)
     show.set_defaults(do=_later("policy", "show"))
     lint = actions.add_parser("lint", help="find everything that is wrong with a policy file", allow_abbrev=False)
-    lint.add_argument("files", metavar="FILE", nargs="*", help=_PROJECTS)
+    lint.add_argument(
+        "files", metavar="FILE", nargs="*", help="a policy file; by default those in force in this folder, your own too"
+    )
     lint.set_defaults(do=_later("policy", "lint_files"))
     trust = actions.add_parser("trust", help="approve a project's policy as it is now", allow_abbrev=False)
     trust.add_argument("file", metavar="FILE", nargs="?", help=_PROJECTS)

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from ipysandbox.display import one_line
@@ -21,6 +22,7 @@ from ipysandbox.policy import (
     lint,
     loosens,
     not_counted,
+    policies_in_force,
     project_policy,
     resolve,
     trust,
@@ -37,15 +39,22 @@ def show(args: argparse.Namespace) -> int:
 
 
 def lint_files(args: argparse.Namespace) -> int:
-    files = [Path(file) for file in args.files] or [_of_the_project()]
-    problems = [problem for path in files for problem in lint(path, environ=os.environ)]
+    files: Mapping[Path, Path | None] = {Path(file): None for file in args.files} or {
+        **policies_in_force(Path.cwd(), environ=os.environ)
+    }
+    if not files:
+        raise _none_here()
+    problems = [
+        problem for path, project in files.items() for problem in lint(path, project=project, environ=os.environ)
+    ]
     for problem in problems:
         print(f"{problem}", file=sys.stderr)
     if problems:
         return status.USAGE
-    print("No problem found.")
-    for path in files:
-        _tell_doubts(path)
+    named = "" if args.files else f" in {one_line(', '.join(map(str, files)), 1000)}"
+    print(f"No problem found{named}.")
+    for path, project in files.items():
+        _tell_doubts(path, project)
         wishes = not_counted(path.absolute(), environ=os.environ)
         if wishes:
             print(f"{path} asks for more than you allow by default; this does not count before `{_trust(path)}`:")
@@ -79,8 +88,12 @@ def approve(args: argparse.Namespace) -> int:
 def _of_the_project() -> Path:
     path = project_policy(Path.cwd(), environ=os.environ)
     if path is None:
-        raise PolicyError("no policy file speaks about this folder", hint="name one: ipysandbox.toml or pyproject.toml")
+        raise _none_here()
     return path
+
+
+def _none_here() -> PolicyError:
+    return PolicyError("no policy file speaks about this folder", hint="name one: ipysandbox.toml or pyproject.toml")
 
 
 def _list(wishes: tuple[NotGranted, ...]) -> None:
@@ -88,9 +101,9 @@ def _list(wishes: tuple[NotGranted, ...]) -> None:
         print(f"  {one_line(str(wish), 1000)}")
 
 
-def _tell_doubts(path: Path) -> None:
+def _tell_doubts(path: Path, project: Path | None = None) -> None:
     """What may not be meant, or does not work on this machine: the policy may be for another one."""
-    for doubt in doubts(path, environ=os.environ):
+    for doubt in doubts(path, project=project, environ=os.environ):
         print(f"Note: {one_line(in_one_line(doubt), 1000)}")
     devices = cards(path)
     if not devices:

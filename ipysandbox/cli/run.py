@@ -103,7 +103,7 @@ def _show(kind: str, content: dict[str, Any]) -> None:
 
 
 def _tell(result: RunResult, args: argparse.Namespace) -> int:
-    """Notes, then what went wrong: its last line is the last on stderr."""
+    """Notes, then what went wrong, and last what that has to do with the sandbox."""
     error = failure(result, _NAME)
     code = _STATUS[result.status]
     if result.error is not None and result.error.ename == "SystemExit" and result.error.evalue in ("", "0", "None"):
@@ -118,10 +118,13 @@ def _tell(result: RunResult, args: argparse.Namespace) -> int:
     if not args.quiet:
         written = written_line(result.written, result.written_total)
         changes = changes_line(result.changes, result.changes_total)
-        for note in filter(None, (*result.notices, _pictures_line(result.outputs), written, changes)):
+        told = (notice for notice in result.notices if notice != result.hint)
+        for note in filter(None, (*told, _pictures_line(result.outputs), written, changes)):
             _say(one_line(note, 1000))
     if error is not None:
         _say_error(result, error, args.file)
+    if result.hint and not args.quiet:
+        _say(result.hint)
     return code
 
 
@@ -136,7 +139,10 @@ def _pictures_line(outputs: list[dict[str, Any]]) -> str:
 
 def _trace(result: RunResult, error: SandboxError) -> Sequence[str]:
     # Where it was stopped; but not that variables are kept, which are gone with this command.
-    return where(result) if result.status in ("interrupted", "limit") else error.traceback
+    if result.status in ("interrupted", "limit"):
+        return where(result)
+    # The code's own: what that has to do with the sandbox is said last, below the notes.
+    return result.error.traceback if result.status == "error" and result.error is not None else error.traceback
 
 
 def _say_trace(result: RunResult, error: SandboxError) -> None:

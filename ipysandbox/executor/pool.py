@@ -81,7 +81,9 @@ class SandboxExecutor(Executor):
         wanted = {**(overrides or {}), **{f"limits.{name}": value for name, value in (limits or {}).items()}}
         if timeout is not None:
             wanted["limits.wall"] = timeout if isinstance(timeout, str) else f"{timeout:g}s"
-        check_given(policy, wanted)
+        names = {key: f"overrides[{key!r}]" for key in overrides or {}}
+        names |= {f"limits.{name}": f"limits[{name!r}]" for name in limits or {}}
+        check_given(policy, wanted, names if timeout is None else {**names, "limits.wall": "timeout"})
         self._packer = Packer(Path(project or os.getcwd()), allow_secrets=allow_secrets)
         kind = _kind_of_runner(client)
         self._workers = max_workers or _processors(client, runner)

@@ -45,7 +45,9 @@ class Untransferable(ValueError):
 
 def type_name(kind: type) -> str:
     """The type's name for a message: letters only, since the type may be the sandbox's own."""
-    module, name = (re.sub(r"[^\w.]", "?", str(text), flags=re.A)[:60] for text in (kind.__module__, kind.__qualname__))
+    # What is defined in a function is named after it: f.<locals>.A is f.A here.
+    qualified = str(kind.__qualname__).replace(".<locals>.", ".")
+    module, name = (re.sub(r"[^\w.]", "?", text, flags=re.A)[:60] for text in (str(kind.__module__), qualified))
     return name if module == "builtins" else f"{module}.{name}"
 
 

@@ -8,6 +8,8 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ipysandbox.policy.names import OWN_FILE
+
 from .html import clean_html, html_to_text
 from .images import RASTER, BadImage, check_image
 from .isolate import isolate, needs_frame
@@ -29,7 +31,7 @@ _REASONS = (
     (re.compile("vega|plotly|bokeh|holoviews|geo"), "it can run code or load data in your browser"),
 )
 _NO_SCRIPT = "<script> in HTML left out"
-_IN_A_FRAME = 'html = "isolate" under [output] in your policy shows plots that need scripts in a frame of their own'
+_IN_A_FRAME = f'[output] html = "isolate" in {OWN_FILE} shows plots that need scripts in a frame of their own'
 
 
 class Bundle:

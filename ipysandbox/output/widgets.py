@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipysandbox.policy.names import OWN_FILE
+
 from .css import clean_value
 from .latex import defuse_tex
 from .redact import Redactor
@@ -25,7 +27,7 @@ Content = dict[str, Any]
 
 TARGET = "jupyter.widget"
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
-OFF = "widgets were left out: they are off ([output] widgets = true in your policy lets the usual ones pass)"
+OFF = f"widgets were left out: they are off ([output] widgets = true in {OWN_FILE} lets the usual ones pass)"
 #: Models that live at a time (a progress bar is about ten), and bytes of their states together.
 MOST_MODELS, MOST_STATE = 10_000, 32 << 20
 #: Widgets that one display draws, how deep boxes are in boxes, and places in boxes altogether.

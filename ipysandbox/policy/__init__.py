@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .trusting import check_approvable as check_approvable
     from .trusting import is_trusted as is_trusted
     from .trusting import not_counted as not_counted
+    from .trusting import policies_in_force as policies_in_force
     from .trusting import project_policy as project_policy
     from .trusting import trust as trust
     from .trusting import untrust as untrust
@@ -48,7 +49,7 @@ _NAMES = {
     "profiles": "PROFILES",
     "resolution": "check_given loosens resolve",
     "schema": "Problem complete_policy in_one_line",
-    "trusting": "check_approvable is_trusted not_counted project_policy trust untrust",
+    "trusting": "check_approvable is_trusted not_counted policies_in_force project_policy trust untrust",
     "units": "format_duration format_size parse_duration parse_size",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -176,6 +176,29 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+#: Of what decides isolation, how people know it where that is not its name: mostly the key in a policy's file.
+_KEYS = {
+    "project": "the project's folder",
+    "project_is_home": "the project's folder",
+    "folder": "the folder it begins in",
+    "read": "files.read",
+    "write": "files.write",
+    "hidden": "files.hide",
+    "protected": "the names that are never written through",
+    "workspace": "files.workspace",
+    "network": "network.allow",
+    "environment": "environment.allow",
+    "source_path": "data.source_path",
+    "stdin": "output.stdin",
+    "widgets": "output.widgets",
+    "start": "start.mode",
+}
+
+
+def _limit_keys(limits: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"limits.{name}": value for name, value in limits.items()}
+
+
 @dataclass(frozen=True)
 class Effective:
     """A policy after all its layers, for one project on this machine.
@@ -239,9 +262,9 @@ class Effective:
         return hashlib.sha256(json.dumps(self._decides(), sort_keys=True).encode("ascii")).hexdigest()
 
     def differs_in(self, other: Effective) -> list[str]:
-        """Of what decides isolation, the names that another policy says something else of."""
-        ours, theirs = ({**one.pop("limits"), **one} for one in (self._decides(), other._decides()))
-        return [name for name in ours if ours[name] != theirs[name]]
+        """Of what decides isolation, what another policy says something else of, as the policy's file names it."""
+        ours, theirs = ({**_limit_keys(one.pop("limits")), **one} for one in (self._decides(), other._decides()))
+        return list(dict.fromkeys(_KEYS.get(name, name) for name in ours if ours[name] != theirs[name]))
 
     def _decides(self) -> dict[str, Any]:
         limits = dataclasses.replace(self.policy.limits, cpu=0.0, wall=0.0)

@@ -302,6 +302,9 @@ def in_repository(has: Callable[[str], bool]) -> bool:
     return has("HEAD") and any(has(name) for name in REPOSITORY_SIGNS)
 
 
+#: Where a user's own policy usually is, for sentences that say what to write there.
+OWN_FILE = "~/.jupyter/ipysandbox.toml"
+
 #: The check's rules, which ``code.allow`` may name: those of ipysandbox/check (a test compares them).
 CHECK_RULES: tuple[str, ...] = tuple(
     "bidi call.asyncio-shell call.compile call.dynamic-attribute call.dynamic-import call.eval call.exec "

@@ -32,10 +32,10 @@ STRICT = Policy(
 PROFILES = MappingProxyType({"strict": STRICT, "default": DEFAULT, "network": DEFAULT})
 
 
-def nearest(word: str, known: list[str]) -> str | None:
+def nearest(word: str, known: list[str], cutoff: float = 0.6) -> str | None:
     """The known word that was probably meant."""
     by_letters = {k.lower().replace("-", "_"): k for k in known}
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), list(by_letters), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), list(by_letters), n=1, cutoff=cutoff)
     return by_letters[close[0]] if close else None
 
 

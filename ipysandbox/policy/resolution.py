@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ipysandbox import reach
@@ -74,9 +75,17 @@ def resolve(
     return _Resolution(cwd, environ, home).run(policy, overrides or {}, admin_files, system)
 
 
-def check_given(policy: str | Path | Mapping[str, Any] | Policy | None, overrides: Mapping[str, object]) -> None:
-    """PolicyError for what ``resolve`` would refuse in these arguments themselves, whatever files there are."""
-    problems = read_options(overrides, CELL)[1]
+def check_given(
+    policy: str | Path | Mapping[str, Any] | Policy | None,
+    overrides: Mapping[str, object],
+    names: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """PolicyError for what ``resolve`` would refuse in these arguments themselves, whatever files there are. ``names``:
+    what the caller calls some of the overrides."""
+    problems = [
+        dataclasses.replace(problem, key=names[problem.key], file=None) if problem.key in names else problem
+        for problem in read_options(overrides, CELL)[1]
+    ]
     if isinstance(policy, Policy):
         problems = read_object(policy, ARGUMENT)[1] + problems
     elif isinstance(policy, Mapping):

@@ -151,8 +151,13 @@ def _rule(text: str) -> None:
     # A rule's id ("call.os-system") or a dotted name of Python ("os.system").
     if not re.fullmatch(r"[A-Za-z_][\w.*-]{0,199}", text):
         raise BadValue(f"{quoted(text)} is no rule or name", 'write for example "call.os-system" or "os.system"')
-    # No name of Python has a hyphen.
-    if "-" in text and text not in CHECK_RULES:
+    if text in CHECK_RULES:
+        return
+    # No name of Python has a hyphen or begins with a keyword; a module named "call" or "dunder" is nobody's either. One
+    # named "magic" there is, so that there only what is nearly a rule is taken for one.
+    family = text.partition(".")[0]
+    like_one = family == "magic" and "." in text and nearest(text, [*CHECK_RULES], cutoff=0.75)
+    if "-" in text or (family in ("call", "dunder", "import") and "." in text) or like_one:
         raise BadValue(*unknown("rule", text, [*CHECK_RULES]))
 
 
@@ -362,6 +367,9 @@ class _Reader:
 
 def _unknown_key(path: tuple[str, ...], document: Document | None) -> tuple[str, str]:
     *tables, name = path
+    if path == ("profile",):
+        hint = 'a profile is chosen with --policy strict, or policy="strict" in Python, not in a file'
+        return f"unknown key {quoted(name)}", f"{hint}; of the check alone: code.profile"
     section = ".".join(tables)
     siblings = [k for k in (*FIELDS, *TABLES) if k.rpartition(".")[0] == section]
     known = [k.rpartition(".")[2] for k in siblings]

@@ -76,7 +76,12 @@ def read_document(path: Path, *, inside: Path | None = None) -> Document | None:
         found = re.search(r"\(at (?:line (\d+), column \d+|end of document)\)", str(error))
         line = int(found[1]) if found and found[1] else text.count("\n") + 1 if found else None
         message = re.sub(r"\s*\(at [^)]*\)", "", str(error))
-        raise PolicyError(f"not valid TOML: {message}", file=str(path), line=line, hint="see https://toml.io") from None
+        bare = _bare_value(text, line)
+        if bare is not None:
+            message, hint = f"{bare[1]} is a text, and has to be in quotes", f'write {bare[0]} = "{bare[1]}"'
+        else:
+            message, hint = f"not valid TOML: {message}", "see https://toml.io"
+        raise PolicyError(message, file=str(path), line=line, hint=hint) from None
     if path.name != PYPROJECT:
         return Document(path, data, (), text, hashlib.sha256(raw).hexdigest())
     table: Any = data
@@ -102,6 +107,21 @@ def read_required(path: Path) -> Document:
     if document is None:
         raise PolicyError("no [tool.ipysandbox] table", file=str(path), hint="add one, or name another file")
     return document
+
+
+#: A key whose value is a quantity or a word without quotes, as 2GiB or strict; before it no text has begun.
+_BARE = re.compile(
+    r"[^\"']*?([\w.-]{1,50})[ \t]*=[ \t]*(\d[\d.]{0,20}[ \t]*[A-Za-z]{1,10}|[A-Za-z][\w-]{0,30})[ \t]*(?:[,}#]|$)"
+)
+#: Characters of a line that are looked at for one.
+_MOST_LINE = 200
+
+
+def _bare_value(text: str, line: int | None) -> tuple[str, str] | None:
+    """Key and value on a line that is no TOML, where quotes are what is missing."""
+    written = text.split("\n")[line - 1][:_MOST_LINE].rstrip() if line else ""
+    found = _BARE.match(written)
+    return None if found is None or found[2] in ("true", "false", "inf", "nan") else (found[1], found[2])
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ipysandbox.errors import PolicyError
 
 from . import approvals
-from .discovery import ADMIN_FILES, find_project_policy, home_folders, user_file
+from .discovery import ADMIN_FILES, find_project, find_project_policy, home_folders, user_file
 from .merge import NotGranted
 from .resolution import loosens, require_usable
 from .schema import first_error, read_table
@@ -55,6 +55,20 @@ def project_policy(cwd: Path, *, environ: Mapping[str, str] | None = None, home:
     environ = os.environ if environ is None else environ
     document = find_project_policy(cwd, home_folders(environ, home))
     return None if document is None else document.path
+
+
+def policies_in_force(
+    cwd: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None
+) -> dict[Path, Path]:
+    """The policy files that speak about code run in ``cwd``, the project's and the user's own, those that there are;
+    and the folder from which each one's paths are looked up."""
+    environ = os.environ if environ is None else environ
+    of_project, own = (
+        project_policy(cwd, environ=environ, home=home),
+        user_file(environ, home_folders(environ, home)[0]),
+    )
+    found = {} if of_project is None else {of_project: of_project.parent}
+    return found if own is None else {**found, own: find_project(cwd, home=home, environ=environ)}
 
 
 def not_counted(

@@ -34,6 +34,8 @@ _MEANT = {
     "t": "TiB",
     "tb": "TB",
 }
+# From here on a number without a unit was hardly meant in GiB.
+_MANY_GIB = 100
 # Twenty digits are more than any duration or size needs, and keep the arithmetic exact.
 _QUANTITY = re.compile(r"\s*([+-]?)([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]*)\s*", re.ASCII)
 
@@ -51,8 +53,7 @@ def parse_duration(value: object) -> float:
     """Seconds meant by ``"300s"``, ``"5min"``, ``"2h"`` …; BadValue for anything else."""
     number, unit = _split(value, "a duration", "300s", "s")
     if unit not in DURATION_UNITS:
-        meant = _MEANT.get(unit.lower()) or _same_letters(unit, DURATION_UNITS)
-        raise _unknown_unit(value, number, unit, meant if meant in DURATION_UNITS else None, DURATION_UNITS)
+        raise _unknown_unit(value, number, unit, duration_unit(unit), DURATION_UNITS)
     return float(number * DURATION_UNITS[unit])
 
 
@@ -60,9 +61,24 @@ def parse_size(value: object) -> int:
     """Bytes meant by ``"4GiB"`` (2**30 each), ``"1GB"`` (10**9 each) …; BadValue for anything else."""
     number, unit = _split(value, "a size", "4GiB", _base_of_size(value))
     if unit not in SIZE_UNITS:
-        meant = _MEANT.get(f"{unit.lower()}/size") or _MEANT.get(unit.lower()) or _same_letters(unit, SIZE_UNITS)
-        raise _unknown_unit(value, number, unit, meant if meant in SIZE_UNITS else None, SIZE_UNITS)
+        raise _unknown_unit(value, number, unit, size_unit(unit), SIZE_UNITS)
     return int(number * SIZE_UNITS[unit])
+
+
+def duration_unit(word: str) -> str | None:
+    """The unit of time that is meant by a word, as it is written in a policy."""
+    if word in DURATION_UNITS:
+        return word
+    meant = _MEANT.get(word.lower()) or _same_letters(word, DURATION_UNITS)
+    return meant if meant in DURATION_UNITS else None
+
+
+def size_unit(word: str) -> str | None:
+    """The same of sizes."""
+    if word in SIZE_UNITS:
+        return word
+    meant = _MEANT.get(f"{word.lower()}/size") or _MEANT.get(word.lower()) or _same_letters(word, SIZE_UNITS)
+    return meant if meant in SIZE_UNITS else None
 
 
 def format_duration(seconds: float) -> str:
@@ -88,11 +104,12 @@ def format_size(size: int, *, exact: bool = True) -> str:
 
 
 def _base_of_size(value: object) -> str:
-    """What a size without a unit was probably meant in: nobody allows a sandbox four bytes."""
+    """What a size without a unit was probably meant in: nobody allows a sandbox four bytes, or 2000 GiB."""
     try:
-        return "B" if float(str(value)) >= SIZE_UNITS["MiB"] else "GiB"
+        number = float(str(value))
     except ValueError:
         return "GiB"
+    return "B" if number >= SIZE_UNITS["MiB"] else "MiB" if number >= _MANY_GIB else "GiB"
 
 
 def _split(value: object, what: str, example: str, base: str) -> tuple[Decimal, str]:

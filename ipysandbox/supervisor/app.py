@@ -121,7 +121,7 @@ class Supervisor:
                 changed = running.effective.differs_in(effective)
                 # What the caller asks for otherwise than before, he knows.
                 if changed and managed.asked == running.asked and not body.get("fresh"):
-                    managed.notices.append(f"The policy is another now ({', '.join(changed)}): so the sandbox is new.")
+                    managed.notices.append(f"The policy has changed ({', '.join(changed)}), so the sandbox is new.")
             self.sandboxes[name] = managed
             for notice in effective.notices:
                 self.audit.record(events.POLICY_NOTICE, sandbox=name, details={"text": notice})

@@ -209,7 +209,7 @@ class Cells:
         """A sandbox that lives, with what came to the project since then hidden from it."""
         while True:
             instance = await self._box.living_instance()
-            unhidden = await self._box.hide_new_names(instance)
+            unhidden = await self._box.hide_from_cell(instance)
             if unhidden:
                 raise SandboxError(
                     f"these new files can't be hidden from the sandbox: {', '.join(unhidden[:5])}; restart it"

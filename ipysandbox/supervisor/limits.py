@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ipysandbox.backends.base import Usage
@@ -56,32 +56,54 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
 
 
-def size(value: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            return f"{value:.0f} {unit}" if unit in ("B", "KiB") else f"{value:.1f} {unit}"
-        value /= 1024
+def size(value: float, limit: float = 0) -> str:
+    """Bytes for people. ``limit``: one that they are compared with, in whose kind of unit they are shown: MB where that
+    was written in MB."""
+    decimal = limit >= 10**6 and limit % 10**6 == 0 and limit % 2**20 != 0
+    step, units = (1000, ("B", "kB", "MB", "GB")) if decimal else (1024, ("B", "KiB", "MiB", "GiB"))
+    for unit in units:
+        if value < step or unit == units[-1]:
+            return f"{value:.0f} {unit}" if unit in units[:2] else f"{value:.1f} {unit}"
+        value /= step
     return ""
 
 
-def _show(name: str, value: float | None) -> str:
+def show(name: str, value: float | None, limit: float = 0) -> str:
+    """What was measured for a limit, or the limit itself, in its unit."""
     if value is None:
         return "more"
     if name in ("wall", "cpu"):
         return seconds(value)
     if name in ("memory", "disk", "output", "gpu"):
-        return size(value)
+        return size(value, limit)
     return f"{value:.0f}"
 
 
 def hit(name: str, value: float, observed: float | None) -> LimitHit:
     words = (_WORDS[name] if observed is not None else _ASKED.get(name, _WORDS[name])).format(
-        value=_show(name, value), observed=_show(name, observed), files=f"{_files(value):,.0f}"
+        value=show(name, value, value), observed=show(name, observed, value), files=f"{_files(value):,.0f}"
     )
-    key = "disk" if name == "files" else name
-    option = f"{OPTIONS[name]} {_more(name, value, observed)} or " if name in OPTIONS else ""
-    where = f"{key} under [limits]" if name != "gpu" else "memory_fraction under [limits.gpu]"
-    return LimitHit(name, value, observed, f"limit on {words}. To allow more: {option}{where} in the policy.")
+    advice = _advice(name, value, observed)
+    return LimitHit(name, value, observed, f"limit on {words}. To allow more: {advice} in the policy.")
+
+
+def _advice(name: str, value: float, observed: float | None, *, task: bool = False) -> str:
+    """What to change: the option of a cell, or the argument of an executor, where there is one."""
+    if name == "gpu":
+        return "memory_fraction under [limits.gpu]"
+    key, more = "disk" if name == "files" else name, _more(name, value, observed)
+    if not task:
+        return f"{OPTIONS[name]} {more} or {key} under [limits]" if name in OPTIONS else f"{key} under [limits]"
+    more = more if more.isdigit() else f'"{more}"'
+    argument = f"timeout={more}" if name == "wall" else f'limits={{"{key}": {more}}}'
+    return f"{argument}, or {key} under [limits]"
+
+
+def in_words_of_a_task(hit: LimitHit) -> LimitHit:
+    """The sentences are a cell's, with its options."""
+    known = hit.name, hit.value, hit.observed
+    text = hit.text.replace(": the cell ", ": the task ").replace(_advice(*known), _advice(*known, task=True))
+    return replace(hit, text=text)
 
 
 def _more(name: str, value: float, observed: float | None) -> str:
@@ -89,7 +111,11 @@ def _more(name: str, value: float, observed: float | None) -> str:
     more = 2 * value
     while more < (observed or 0):
         more *= 2
-    return format_size(int(more)) if name == "memory" else format_duration(round(more, 3))
+    if name == "files":
+        return format_size(int(more) << _FILES_SHIFT)
+    if name in ("memory", "disk", "output"):
+        return format_size(int(more))
+    return format_duration(round(more, 3)) if name in ("wall", "cpu") else f"{more:.0f}"
 
 
 #: Whoever makes a process is refused one too many; only where that fails, the sandbox is ended. It may make some more
@@ -97,8 +123,11 @@ def _more(name: str, value: float, observed: float | None) -> str:
 _TASKS_MORE = 16
 
 
+_FILES_SHIFT = 14
+
+
 def _files(disk: float) -> int:
-    return max(1024, int(disk) >> 14)
+    return max(1024, int(disk) >> _FILES_SHIFT)
 
 
 def files_allowed(limits: Limits) -> int:

@@ -43,6 +43,8 @@ _REPLY_WAIT = 5.0
 _MOST_ARMED = 2
 #: Changed files that a reply lists.
 _SHOWN_CHANGES = 200
+#: New names that a notice lists.
+_SHOWN_NEW_NAMES = 3
 
 #: Who may end a sandbox, as the control API names them, in words.
 KILLERS = {"": "kill()", "command": "`ipysandbox kill`", "panel": "the panel's Kill"}
@@ -222,9 +224,10 @@ class Managed:
             self._attaching = None
 
     def _not_ready(self, what: str, instance: Instance) -> StartError:
+        memory = limit_rules.size(self.limits.memory, self.limits.memory)
         return StartError(
             f"the kernel in the sandbox {what} while it started; limits that are too low for Python itself "
-            f"(memory {limit_rules.size(self.limits.memory)}, {self.limits.processes} processes) are a common reason",
+            f"(memory {memory}, {self.limits.processes} processes) are a common reason",
             hint=instance.last_words().strip()[-1500:] or None,
         )
 
@@ -270,6 +273,7 @@ class Managed:
                 # What the user has put into writable folders while nothing ran is not to be taken for its doing.
                 with contextlib.suppress(SandboxError, OSError):
                     await self.hide_new_names(instance)
+                    instance.newly_hidden()  # to the next sandbox they are not there at all
             await instance.kill()
             self.relay.detach()
             await self.relay.close_widgets()
@@ -404,6 +408,14 @@ class Managed:
             )
             self.condemn(instance)
 
+    async def hide_from_cell(self, instance: Instance) -> list[str]:
+        """``hide_new_names`` before a cell, which is told what it finds empty."""
+        unhidden = await self.hide_new_names(instance)
+        names = [clean_text(name) for name in instance.newly_hidden()]
+        if names:
+            self.notices.append(_appeared(names))
+        return unhidden
+
     async def hide_new_names(self, instance: Instance) -> list[str]:
         """As the instance's. Not while a sweep goes on, which may be about to disarm what would count as the user's."""
         async with self._sweeping:
@@ -447,7 +459,7 @@ class Managed:
 
     def state(self) -> dict[str, Any]:
         alive = self.alive
-        cell, usage = self.cell, self.watch.usage
+        cell, usage = self.cell, self.watch.own_usage()
         return {
             "name": self.name,
             "state": "dead" if not alive else "busy" if cell else "idle",
@@ -487,3 +499,11 @@ class Managed:
             "not_loaded": dict(self._backend.not_loaded(self.effective)),
             "pool": self._pool.waiting(self._request()),
         }
+
+
+def _appeared(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} has appeared and its name is hidden by files.hide: inside it reads as empty."
+    more = f" and {len(names) - _SHOWN_NEW_NAMES} more" if len(names) > _SHOWN_NEW_NAMES else ""
+    listed = ", ".join(names[:_SHOWN_NEW_NAMES]) + more
+    return f"{listed} have appeared and their names are hidden by files.hide: inside they read as empty."

@@ -8,7 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ipysandbox.backends.base import Usage
@@ -163,16 +163,6 @@ def over_output(limits: Limits, instance: Task) -> LimitHit | None:
     return limit_rules.hit("output", limits.output, printed) if printed > limits.output else None
 
 
-def in_words_of_a_task(hit: LimitHit) -> LimitHit:
-    """The sentences are a cell's, with its options."""
-    text = hit.text.replace(": the cell ", ": the task ")
-    for option in limit_rules.OPTIONS.values():
-        before, found, rest = text.partition(f"To allow more: {option} ")
-        if found:
-            text = f"{before}To allow more: {rest.partition(' or ')[2]}"
-    return replace(hit, text=text)
-
-
 def encoded(outcome: dict[str, Any]) -> bytes:
     limit: LimitHit | None = outcome.get("limit")
     return json.dumps(
@@ -182,6 +172,6 @@ def encoded(outcome: dict[str, Any]) -> bytes:
             "error": None,
             "usage": {},
             **outcome,
-            "limit": None if limit is None else in_words_of_a_task(limit).to_json(),
+            "limit": None if limit is None else limit_rules.in_words_of_a_task(limit).to_json(),
         }
     ).encode()

@@ -58,6 +58,7 @@ class Watch:
         self._runs, self._looked = False, 0.0
         #: In a sandbox that has only begun.
         self._first_processes = 0
+        self._first = Usage()
         #: The last cell went over its limit on cpu time.
         self._overdrawn = False
         self._told: Instance | None = None
@@ -67,10 +68,16 @@ class Watch:
 
     def reset(self, instance: Instance) -> None:
         """A new sandbox; what its start has used is nobody's."""
-        self.usage, self.peak_memory, self._overdrawn, self._looked = Usage(), 0, False, 0.0
+        self.usage, self._overdrawn, self._looked = Usage(), False, 0.0
         with contextlib.suppress(ProcessLookupError, PermissionError):
             self.usage = instance.measure(brief=True)
+        self._first, self.peak_memory = self.usage, self.usage.memory
         self._cpu_at_end, self._first_processes = self.usage.cpu, self.usage.processes
+
+    def own_usage(self) -> Usage:
+        """Without the files that a sandbox begins with, which are no code's."""
+        first, now = self._first, self.usage
+        return replace(now, disk=max(0, now.disk - first.disk), files=max(0, now.files - first.files))
 
     def wake(self) -> None:
         """Look now: something has ended."""

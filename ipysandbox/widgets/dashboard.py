@@ -29,7 +29,11 @@ def meters(state: Mapping[str, Any]) -> dict[str, Measured]:
     usage, limits, cell = state["usage"], state["limits"], state["cell"]
 
     def bytes_of(key: str) -> Measured:
-        return float(usage[key]), float(limits[key]), f"{size(usage[key])} of {size(limits[key])}"
+        return (
+            float(usage[key]),
+            float(limits[key]),
+            f"{size(usage[key], limits[key])} of {size(limits[key], limits[key])}",
+        )
 
     def seconds(used: float, limit: float) -> Measured:
         return used, limit, f"{used:.1f} s of {format_duration(limit)}"

@@ -26,7 +26,7 @@ def words(state: Mapping[str, Any]) -> str:
         (
             f"{one_line(state['name'])}: {elapsed:.0f} s of {format_duration(limits['wall'])}",
             f"processor {usage['cpu']:.1f} s of {format_duration(limits['cpu'])}",
-            f"memory {size(usage['memory'])} of {size(limits['memory'])}",
+            f"memory {size(usage['memory'], limits['memory'])} of {size(limits['memory'], limits['memory'])}",
             f"processes {usage['processes']} of {limits['processes']}",
         )
     )

@@ -115,3 +115,12 @@ def test_every_refusal_says_why_and_what_to_do() -> None:
 
 def test_a_policy_knows_the_rules_by_name() -> None:
     assert sorted(CHECK_RULES) == sorted(RULES)
+
+
+def test_a_refusal_says_what_to_write_and_where_to_have_it_run_all_the_same() -> None:
+    code = "import os, subprocess\nos.system('ls')\nos.system('ls')\nsubprocess.run('ls', shell=True)"
+    advice = '[code] allow = ["call.os-system", "call.shell"]'
+    assert str(check(code)).endswith(f", or write in ~/.jupyter/ipysandbox.toml: {advice}.")
+    rules = ("call.os-system", "call.shell")
+    assert check(code, allow=rules).verdict == "ok"
+    assert "allow =" not in str(check("open('x')", deny=("open",)))

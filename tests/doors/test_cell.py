@@ -148,6 +148,26 @@ def test_a_cell_that_raises_shows_the_sandboxs_traceback_and_nothing_of_ours(not
     assert "ipysandbox/" not in ran.error
 
 
+def test_what_a_failure_has_to_do_with_the_sandbox_is_the_last_line_that_is_shown(notebook: Notebook) -> None:
+    code = "import urllib.request\nurllib.request.urlopen('http://example.org/')"
+    ran = notebook.run(f"%%sandbox err\n{code}")
+    assert ran.messages[-1][0] == "status"
+    assert ran.messages[-2][0] == "error"
+    assert ran.error.endswith("\nipysandbox: There is no network in the sandbox.")
+    assert ran.notes == []
+    shown = notebook.run(f"%%sandbox err --allow-error\n{code}").ok()
+    assert shown.stderr.endswith("\nipysandbox: There is no network in the sandbox.\n")
+    printed = notebook.run("%%sandbox err\n!echo could not resolve host").ok()
+    assert printed.notes == ["ipysandbox: There is no network in the sandbox."]
+
+
+def test_code_that_calls_exit_is_said_to_have_and_the_sandbox_goes_on(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox err\nkept = 1\nexit()")
+    assert ran.error == "SandboxError: SystemExit (the code called exit())\nThe sandbox goes on, with its variables."
+    assert "1" in notebook.run("%%sandbox err\nprint(kept)").ok().stdout
+    assert "SystemExit: 3 (the code" in notebook.run("%%sandbox err\nimport sys; sys.exit(3)").error
+
+
 def test_run_all_stops_at_a_cell_that_raised(notebook: Notebook) -> None:
     first = notebook.client.execute("%%sandbox err\nraise ValueError('no')")
     second = notebook.client.execute("never = 1")

@@ -131,7 +131,8 @@ def test_what_nothing_could_run_with_is_not_approved(cli: Cli, tmp_path: Path) -
 
 
 def test_policy_commands_take_the_projects_file_by_default(cli: Cli, tmp_path: Path) -> None:
-    assert "no policy file speaks about this folder" in cli("policy", "lint", cwd=tmp_path).stderr
+    no_own = {"JUPYTER_NO_CONFIG": "1"}
+    assert "no policy file speaks about this folder" in cli("policy", "lint", cwd=tmp_path, **no_own).stderr
     (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemory = "5GiB"\n')
     (tmp_path / "src").mkdir()
     linted = cli("policy", "lint", cwd=tmp_path / "src")
@@ -140,8 +141,25 @@ def test_policy_commands_take_the_projects_file_by_default(cli: Cli, tmp_path: P
     assert "limits.memory 4GiB → 5GiB" in linted.stdout
     assert "policy trust" in linted.stdout
     assert cli("policy", "trust", "--yes", cwd=tmp_path / "src").returncode == 0
-    assert cli("policy", "lint", cwd=tmp_path).stdout == "No problem found.\n"
+    policy = tmp_path / "ipysandbox.toml"
+    assert cli("policy", "lint", cwd=tmp_path, **no_own).stdout == f"No problem found in {policy}.\n"
+    assert cli("policy", "lint", str(policy), cwd=tmp_path).stdout == "No problem found.\n"
     assert cli("policy", "untrust", cwd=tmp_path).returncode == 0
+
+
+def test_lint_takes_the_users_own_file_as_well(cli: Cli, tmp_path: Path) -> None:
+    own, project = tmp_path / "config" / "ipysandbox.toml", tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    own.parent.mkdir()
+    own.write_text('[files]\nread = ["data"]\n')
+    environ = {"JUPYTER_CONFIG_DIR": str(own.parent)}
+    assert cli("policy", "lint", cwd=project, **environ).stdout == f"No problem found in {own}.\n"
+    own.write_text("[limits]\nmemory = 2GiB\n")
+    wrong = cli("policy", "lint", cwd=project, **environ)
+    assert wrong.returncode == 2
+    assert 'ipysandbox.toml:2: 2GiB is a text, and has to be in quotes\nwrite memory = "2GiB"' in wrong.stderr
+    (project / "ipysandbox.toml").write_text("[code]\nallow = ['call.shel']\n")
+    assert 'did you mean "call.shell"?' in cli("policy", "lint", cwd=project, **environ).stderr
 
 
 def test_lint_and_trust_tell_what_may_not_be_meant_or_not_work_here(cli: Cli, tmp_path: Path) -> None:

@@ -108,7 +108,16 @@ def test_a_cell_that_wants_the_network_is_told_that_there_is_none(box: Sandbox, 
         ("PermissionError", "[Errno 13] Permission denied: 'results/x.csv'", False, ""),
         ("PermissionError", "[Errno 13] Permission denied: 'src/.env'", False, "its name is hidden by files.hide"),
         ("FileNotFoundError", "[Errno 2] No such file or directory: 'src/typo'", False, ""),
-        ("OSError", "[Errno 30] Read-only file system: '/usr/x'", True, ""),
+        (
+            "OSError",
+            "[Errno 30] Read-only file system: '/usr/x'",
+            True,
+            "can't write /usr/x: it writes results/, its own",
+        ),
+        ("OSError", "[Errno 30] Read-only file system: '/data/x'", False, "it writes results/, its own ~ and $TMPDIR;"),
+        ("OSError", "[Errno 30] Read-only file system: '/data/shared/x'", True, "can't write /data/shared/x"),
+        ("OSError", "[Errno 30] Read-only file system: '/dev/shm/x'", True, ""),
+        ("OSError", "[Errno 30] Read-only file system: '/tmp/x'", True, ""),
         ("OSError", "[Errno 30] Read-only file system: 'src/x'", True, ""),
     ],
 )
@@ -118,6 +127,21 @@ def test_a_write_that_is_refused_is_told_why_the_project_is_read_only(
     found = hint(ename, evalue, POLICY, namespaces=namespaces)
     assert line in found
     assert bool(found) == bool(line)
+
+
+def test_a_write_outside_the_project_is_told_what_may_be_written() -> None:
+    words = ("OSError", "[Errno 30] Read-only file system: '/home/me/abc.csv'")
+    line = "The sandbox can't write /home/me/abc.csv: it writes {}its own ~ (/home/sandbox) and /tmp; "
+    line += "more with files.write."
+    assert hint(*words, POLICY) == line.format("results/, ")
+    assert hint(*words, {**POLICY, "write": []}) == line.format("")
+    five = [f"/home/me/study/{name}" for name in "abc"] + ["/d", "/e"]
+    assert hint(*words, {**POLICY, "write": five}) == line.format("a/, b/, c/, 2 more folders, ")
+
+
+def test_a_cell_that_writes_outside_the_project_is_told(box: Sandbox) -> None:
+    for code in ("open('/data.csv', 'w')", "import os; os.makedirs('/data.csv')"):
+        assert box.run(code).notices[0].startswith("The sandbox can't write /data.csv: it writes results/, its own ~ (")
 
 
 def test_a_project_that_its_policy_makes_read_only_is_said_to_be() -> None:
@@ -147,7 +171,10 @@ def test_a_module_out_of_sight_is_told_as_a_file_is(read: list[str], name: str, 
     assert found == (line and f"If helpers is a module of the project, the sandbox can't see it: {line}")
 
 
-INSTALL = "There is no network in the sandbox, and the environment is read-only: install packages outside it."
+INSTALL = (
+    "There is no network in the sandbox, and its environment is read-only: install packages with `%pip install …` "
+    "in a cell without `%%sandbox`; they are there in the sandbox too."
+)
 
 
 @pytest.mark.parametrize(

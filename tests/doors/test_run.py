@@ -116,8 +116,8 @@ def test_errors_and_findings_name_the_file(cli: Cli, file: Callable[..., str], s
 
 
 def test_no_rule_can_allow_what_is_not_python(cli: Cli, file: Callable[..., str]) -> None:
-    assert "code.allow" not in cli("run", file("x = (")).stderr
-    assert "code.allow" in cli("run", file("import os; os.system('ls')")).stderr
+    assert "[code] allow" not in cli("run", file("x = (")).stderr
+    assert "[code] allow" in cli("run", file("import os; os.system('ls')")).stderr
 
 
 def test_input_is_answered_from_standard_input(cli: Cli, file: Callable[..., str]) -> None:
@@ -308,3 +308,10 @@ def test_what_was_written_is_said_after_the_traceback(cli: Cli, file: Callable[.
     trace, _, rest = done.stderr.partition("ZeroDivisionError: division by zero\n")
     assert trace
     assert "written: results/a, results/b, results/c" in rest
+
+
+def test_what_a_failure_has_to_do_with_the_sandbox_is_said_last(cli: Cli, file: Callable[..., str]) -> None:
+    done = cli("run", file("open('results/a', 'w').close()\nopen('/data.csv', 'w')"))
+    assert "written: results/a" in done.stderr
+    assert done.stderr.count("can't write /data.csv") == 1
+    assert "can't write /data.csv" in done.stderr.rstrip().split("\n")[-1]

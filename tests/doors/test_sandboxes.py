@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,9 @@ def test_a_policy_that_can_not_be_leaves_the_sandbox_as_it_was(notebook: Noteboo
         ("--policy netwrok", 'did you mean "network"'),
         ("--backend docker", "not available in this version"),
         ("--colour red", "unrecognized arguments"),
+        ("--timeout 5 minutes", "--timeout 5min"),
+        ("--cpu=1.5 h", "--cpu 1.5h"),
+        ("--memory 500 mb", "--memory 500MB"),
     ],
 )
 def test_a_wrong_option_says_what_to_write(notebook: Notebook, line: str, told: str) -> None:
@@ -113,6 +117,13 @@ def test_a_wrong_option_says_what_to_write(notebook: Notebook, line: str, told: 
     assert ran.reply["status"] == "error"
     assert told in ran.stderr + ran.error
     assert ran.stdout == ""
+
+
+def test_the_magics_line_may_end_in_a_comment(notebook: Notebook) -> None:
+    assert notebook.run("%%sandbox remarked  # don't \"use\" main\nprint('ran')").ok().stdout == "ran\n"
+    assert "remarked" in notebook.run("%sandbox status remarked # how is it?").ok().stdout
+    assert "no such#file.toml" in notebook.run('%%sandbox remarked --policy "./no such#file.toml"\n1').error
+    assert "/b#c.toml" in notebook.run("%%sandbox remarked --policy ./b#c.toml\n1").error
 
 
 def test_changes_outside_writable_folders_are_told_once(notebook: Notebook) -> None:
@@ -142,6 +153,10 @@ def test_check_and_audit_speak_of_what_was_run(notebook: Notebook) -> None:
     trail = notebook.run("%sandbox audit seen").ok().stdout
     assert "sandbox.start" in trail
     assert "check.verdict" in trail
+    notebook.run("%%sandbox seen --timeout 100ms --allow-error\nwhile True: pass").ok()
+    trail = notebook.run("%sandbox audit seen").ok().stdout
+    assert re.search(r"limit.hit .*limit=wall value=0\.1 s observed=0\.\d s", trail), trail
+    assert re.search(r"usage=wall = \d+ ms, cpu = \d+ ms, memory_peak = [\d.]+ MiB, .*disk = \d+ \w*B", trail), trail
 
 
 def test_doctor_prints_the_guarantees(notebook: Notebook) -> None:
@@ -246,15 +261,42 @@ def test_the_question_mark_shows_the_options(notebook: Notebook) -> None:
     reply = notebook.client.inspect("%%sandbox", 9, reply=True, timeout=60)
     text = reply["content"]["data"]["text/plain"]
     assert "%%sandbox [NAME] [options]" in text
+    assert "::" not in text
     assert "--allow-error" in text
 
 
-def test_policy_shows_every_name_that_is_hidden(notebook: Notebook) -> None:
-    notebook.run("%%sandbox one\n1").ok()
-    shown = notebook.run("%sandbox policy one").ok().stdout
-    missing = [name for name in DEFAULT_HIDE if name not in shown]
-    assert missing == []
-    assert "…" not in shown
+def test_policy_shows_what_is_hidden_beside_the_built_in_names(tmp_path: Path) -> None:
+    wanted = "[limits]\nmemory = '64GiB'\n[files]\nhide = ['*.private', '!.env']\n"
+    (tmp_path / "ipysandbox.toml").write_text(wanted)
+    one = Notebook(tmp_path)
+    try:
+        lines = one.run("%sandbox policy").ok().stdout.splitlines()
+    finally:
+        one.close()
+    assert lines[0].startswith("! ")
+    assert "limits.memory 4GiB → 64GiB" in lines[0]
+    [hidden] = [line for line in lines if line.startswith("files.hide ")]
+    built_in = f"{len(DEFAULT_HIDE)} built-in patterns (`ipysandbox policy show --json` lists them)"
+    assert hidden.endswith(f"  *.private, {built_in}")
+
+
+def test_status_of_a_sandbox_that_has_done_nothing_shows_nothing_done(notebook: Notebook) -> None:
+    notebook.run("%%sandbox unused\n1").ok()
+    notebook.run("%sandbox restart unused").ok()
+    status = notebook.run("%sandbox status unused").ok().stdout
+    assert re.search(r"disk +0 B +of 1\.0 GiB +0 files", status), status
+    assert re.search(r"most so far [1-9]", status), status
+    notebook.run("%%sandbox unused\nopen('/tmp/x', 'wb').write(bytes(1 << 20))").ok()
+    assert re.search(r"disk +1\.\d MiB", notebook.run("%sandbox status unused").ok().stdout)
+
+
+def test_a_size_in_mb_is_shown_in_mb(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox decimal --memory 500MB\nbytearray(10**9)")
+    assert "more than the 500.0 MB that the sandbox may hold" in ran.error
+    assert "--memory 1GB or memory under" in ran.error
+    assert re.search(
+        r"memory +[\d.]+ MB +of 500\.0 MB +most so far [\d.]+ MB", notebook.run("%sandbox status decimal").stdout
+    )
 
 
 def test_an_edited_policy_says_what_of_it_made_the_sandbox_anew(tmp_path: Path) -> None:
@@ -264,8 +306,8 @@ def test_an_edited_policy_says_what_of_it_made_the_sandbox_anew(tmp_path: Path) 
         notebook.run("%%sandbox one\nx = 1").ok()
         (tmp_path / "pyproject.toml").write_text("[tool.ipysandbox.limits]\nmemory = '1GiB'\nprocesses = 100\n")
         told, again = (str(notebook.run("%%sandbox one\n1").ok().displays) for _ in range(2))
-        assert "The policy is another now (memory, processes)" in told
-        assert "another now" not in again
+        assert "The policy has changed (limits.memory, limits.processes), so the sandbox is new" in told
+        assert "The policy has changed" not in again
     finally:
         notebook.close()
 

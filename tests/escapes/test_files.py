@@ -74,6 +74,29 @@ for name in ("later.env", "src/.aws/credentials", "results/id_rsa"):
     assert box.run("open('results/id_rsa').read()").value == ""
 
 
+def test_a_hidden_name_that_appears_later_is_told_once(project: Path, box: Sandbox) -> None:
+    assert box.run("import os").notices == ()
+    (project / "data" / "new.env").write_text("secret-of-the-project")
+    told = box.run("open('data/new.env').read()")
+    assert (told.value, told.notices) == (
+        "",
+        ("data/new.env has appeared and its name is hidden by files.hide: inside it reads as empty.",),
+    )
+    (project / "data" / "newer").write_text("changed-secret")
+    (project / "data" / "newer").rename(project / "data" / "new.env")
+    assert box.run("1").notices == ()
+    for number in range(5):
+        (project / f"{number}.env").write_text("secret-of-the-project")
+    [line] = box.run("1").notices
+    assert " and 2 more have appeared and their names are hidden by files.hide: inside they read as empty." in line
+    (project / "last.env").write_text("secret-of-the-project")
+    box.restart()
+    again = box.run("open('last.env')")
+    assert again.error is not None
+    assert again.error.ename == "FileNotFoundError"
+    assert again.notices == ("The sandbox can't see last.env: its name is hidden by files.hide.",)
+
+
 def test_what_is_written_outside_results_stays_inside(project: Path, box: Sandbox) -> None:
     before = snapshot(project)
     result = box.run("""

@@ -20,6 +20,7 @@ import pytest
 import ipysandbox
 from ipysandbox import LimitExceeded, SandboxClosed, SandboxDied, SandboxExecutor, TaskError, ValueRefused
 from ipysandbox.audit.query import iter_records
+from ipysandbox.errors import PolicyError
 
 MakePool = Callable[..., SandboxExecutor]
 
@@ -133,6 +134,8 @@ def test_a_limit_or_a_crash_ends_its_own_task_and_says_so(make_pool: MakePool) -
         assert isinstance(error, LimitExceeded), (name, error)
         assert error.name == name
         assert error.observed is None or error.observed >= error.value
+        argument = "timeout=" if name == "wall" else f'limits={{"{name}": '
+        assert f"To allow more: {argument}" in str(error)
     with pytest.raises(LimitExceeded, match="cpu"):
         make_pool(1, limits={"cpu": "1s"}).submit(spin).result()
     with pytest.raises(SandboxDied, match="status 3"):
@@ -447,3 +450,10 @@ def test_a_script_needs_no_main_guard_and_ends_with_its_tasks(project: Path) -> 
     assert done.stdout == "[0, 3, 6, 9, 12]\n"
     assert "5/5" in done.stderr
     assert done.returncode == 7
+
+
+def test_an_argument_that_makes_no_sense_is_named_as_it_was_given() -> None:
+    with pytest.raises(PolicyError, match=r'^timeout: "10 seconds" has an unknown unit "seconds"'):
+        SandboxExecutor(timeout="10 seconds")
+    with pytest.raises(PolicyError, match=r"^limits\['memory'\]: 2000 has no unit"):
+        SandboxExecutor(limits={"memory": 2000})

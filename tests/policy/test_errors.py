@@ -31,6 +31,21 @@ BAD: list[tuple[str, int, str, str]] = [
     ("[limits]\nbackend = 'linux'", 2, 'unknown key "backend"', "backend belongs at the top"),
     ("[code]\nhide = ['x']", 2, 'unknown key "hide"', 'did you mean "files.hide"?'),
     ("limits.open-files = 10", 1, "unknown key", 'did you mean "open_files"?'),
+    (
+        "profile = 'strict'",
+        1,
+        'unknown key "profile"',
+        'with --policy strict, or policy="strict" in Python, not in a file',
+    ),
+    ("[limits]\nmemory = 2000", 2, "2000 has no unit", 'write "2000MiB"'),
+    ("[limits]\nmemory = 2GiB", 2, "2GiB is a text, and has to be in quotes", 'write memory = "2GiB"'),
+    ("[limits]\nwall = 1.5 h  # long", 2, "1.5 h is a text", 'write wall = "1.5 h"'),
+    ("limits = {cpu = 5min, wall = '1h'}", 1, "5min is a text", 'write cpu = "5min"'),
+    ("[code]\nprofile = off", 2, "off is a text", 'write profile = "off"'),
+    ("[limits]\nmemory = '2GiB' x = 3s", 2, "not valid TOML", "toml.io"),
+    ("[code]\nallow = ['call.shel']", 2, 'unknown rule "call.shel"', 'did you mean "call.shell"?'),
+    ("[code]\ndeny = ['import.ctype']", 2, 'unknown rule "import.ctype"', 'did you mean "import.ctypes"?'),
+    ("[code]\nallow = ['magic.shel']", 2, 'unknown rule "magic.shel"', 'did you mean "magic.shell"?'),
     ("[limits]\ncpu = 300", 2, "limits.cpu: 300 has no unit", 'write "300s"'),
     ("[limits]\ncpu = '5m'", 2, 'unknown unit "m"', 'write "5min"'),
     ("[limits]\nwall = '1min'\ncpu = '99d'", 3, "99d is out of range", "from 50ms to 30d"),
@@ -207,6 +222,17 @@ def test_what_makes_no_sense_in_itself_is_told_without_a_look_at_any_file(given_
     with pytest.raises(PolicyError, match="fortnight"):
         policy.check_given(None, {"limits.wall": "1 fortnight"})
     policy.check_given("./mine.toml", {"limits.wall": "1min"})
+
+
+def test_names_of_python_are_no_misspelt_rules(machine: Machine) -> None:
+    names = ("os.system", "magic.from_file", "eval", "call.shell", "magic.shell", "dunder.globals")
+    machine.project_policy(f"[code]\ndeny = {list(names)}")
+    assert set(machine.resolve().policy.code.deny) == set(names)
+
+
+def test_an_argument_is_named_as_its_caller_names_it() -> None:
+    with pytest.raises(PolicyError, match=r'^timeout: "10 seconds" has an unknown unit "seconds"\nwrite "10s"$'):
+        policy.check_given(None, {"limits.wall": "10 seconds"}, {"limits.wall": "timeout"})
 
 
 def test_an_option_of_the_cell_is_checked_like_a_file(machine: Machine) -> None:

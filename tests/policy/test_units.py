@@ -68,6 +68,8 @@ def test_what_is_no_duration_is_refused_with_what_to_write(value: object, advice
         (4, 'write "4GiB"'),
         (4 << 30, 'write "4294967296B", or for example "4GiB"'),
         ("4", '"4GiB"'),
+        (2000, 'write "2000MiB"'),
+        ("512", 'write "512MiB"'),
         ("4G", 'write "4GiB"'),
         ("4gb", 'write "4GB"'),
         ("500m", 'write "500MiB"'),

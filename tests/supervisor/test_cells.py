@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -256,6 +258,21 @@ def test_what_was_written_and_changed_is_told_of_the_whole_life(project: Path, b
     second = box.run("1")
     assert first.written == second.written == ("results/a",)
     assert [change.path for change in second.changes] == ["b"]
+
+
+def test_a_file_that_was_only_opened_for_writing_does_not_count_as_changed(project: Path, box: Sandbox) -> None:
+    with contextlib.closing(sqlite3.connect(project / "runs.db")) as runs, runs:
+        runs.execute("create table runs (number)")
+    (project / "open.txt").write_text("x")
+    os.utime(project / "open.txt", ns=(1, 1_234_567_891))
+    query = "import sqlite3; runs = sqlite3.connect('runs.db'); runs.execute('select * from runs').fetchall()"
+    read = box.run(f"{query}; open('open.txt', 'r+').close()")
+    assert (read.status, read.changes) == ("ok", ())
+    for code, changed in (
+        ("runs.execute('insert into runs values (1)'); runs.commit()", ["runs.db"]),
+        ("import os; os.chmod('open.txt', 0o600)", ["open.txt", "runs.db"]),
+    ):
+        assert [change.path for change in box.run(code).changes] == changed
 
 
 def test_a_new_policy_for_a_name_starts_a_new_sandbox_and_the_same_one_joins_it(make_box: MakeBox) -> None:

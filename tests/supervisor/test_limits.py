@@ -13,7 +13,7 @@ import pytest
 
 from ipysandbox import PolicyError, RunResult, Sandbox
 from ipysandbox.backends.linux import cgroup
-from ipysandbox.supervisor.limits import hit
+from ipysandbox.supervisor.limits import hit, in_words_of_a_task
 
 MakeBox = Callable[..., Sandbox]
 
@@ -407,6 +407,21 @@ def test_a_cell_option_never_exceeds_what_an_administrator_allows(box: Sandbox) 
 )
 def test_the_advice_is_a_limit_that_fits(name: str, value: float, observed: float | None, advice: str) -> None:
     assert f"To allow more: {advice}" in hit(name, value, observed).text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "observed", "advice"),
+    [
+        ("memory", 300 << 20, None, 'limits={"memory": "600MiB"}, or memory under [limits] in the policy.'),
+        ("wall", 1.0, 1.2, 'timeout="2s", or wall under [limits] in the policy.'),
+        ("output", 1 << 20, 3 << 20, 'limits={"output": "4MiB"}, or output under'),
+        ("processes", 64, None, 'limits={"processes": 128}, or processes under'),
+        ("files", 65536, 70000, 'limits={"disk": "2GiB"}, or disk under'),
+        ("gpu", 1 << 30, 2 << 30, "memory_fraction under [limits.gpu] in the policy."),
+    ],
+)
+def test_the_advice_to_an_executor_is_an_argument(name: str, value: float, observed: float, advice: str) -> None:
+    assert f". To allow more: {advice}" in in_words_of_a_task(hit(name, value, observed)).text
 
 
 def test_socket_buffers_count_as_memory(make_box: MakeBox) -> None:

@@ -102,6 +102,14 @@ def test_refusal_names_column_and_type():
         encode(REFUSED["object-in-column"])
 
 
+def test_refusal_names_a_local_class_plainly():
+    class Local:
+        pass
+
+    with pytest.raises(Untransferable, match=r"test_refused\.test_refusal_names_a_local_class_plainly\.Local,"):
+        encode(Local())
+
+
 def test_refusal_names_the_path_to_a_nested_value():
     with pytest.raises(Untransferable, match=r"the value\['a'\]\['b'\] is of type"):
         encode({"a": {"b": Own()}})

@@ -22,6 +22,7 @@ from ipysandbox.backends.attempt import Attempt
 from ipysandbox.backends.base import Change, Endpoints, Instance, Usage
 from ipysandbox.errors import StartError
 from ipysandbox.output import clean_text
+from ipysandbox.policy.links import within
 
 from . import left_behind, processes
 from .attempts import Attempts
@@ -100,6 +101,7 @@ class LinuxInstance(Instance):
         # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
         self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
         self._covered = {path: _identity(path) for path in plan.covered}
+        self._newly_hidden: list[str] = []
         self._next_look = 0.0
         self._cover_reply: asyncio.Future[list[str]] | None = None
         self._report, self._log_fd = report, log_fd
@@ -389,6 +391,8 @@ class LinuxInstance(Instance):
         now_there = {path: _identity(path) for path in (*found, *names) if path not in self._whiteouts}
         new = [path for path, identity in now_there.items() if self._covered.get(path) != identity]
         failed = await self._cover(new) if new and self.alive() else []
+        hidden = set(found) - self._covered.keys()
+        self._newly_hidden += [self._shown(path) for path in new if path in hidden and path not in failed]
         self._covered.update({path: now_there[path] for path in new if path not in failed})
         if own and self.untouched():  # nor has anything inside changed them before they were covered
             for folder, there in own:
@@ -396,6 +400,14 @@ class LinuxInstance(Instance):
             for record in self.records:
                 record.renew()
         return failed
+
+    def newly_hidden(self) -> list[str]:
+        names, self._newly_hidden = self._newly_hidden, []
+        return names
+
+    def _shown(self, path: str) -> str:
+        """As the user would name it."""
+        return os.path.relpath(path, self.plan.project) if within(path, self.plan.project) else path
 
     async def _cover(self, new: list[str]) -> list[str]:
         """Hide these inside; those for which that failed."""
@@ -539,11 +551,8 @@ def _writable_overlays(plan: Plan | ConfinedPlan) -> list[tuple[int, str]]:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        info = os.lstat(path)
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
+    info = _lstat(path)
+    return None if info is None else (info.st_dev, info.st_ino)
 
 
 def _exited(pidfd: int) -> bool:
@@ -574,17 +583,33 @@ async def until_files_hold(start: Callable[[], Awaitable[_T]]) -> _T:
 
 
 def _list_upper(upper: int, prefix: str, host: str, found: list[Change]) -> None:
-    """Read overlayfs's upper folder: what is in it is exactly what changed; a 0/0 device marks a removed name."""
+    """Read overlayfs's upper folder: what is in it is what changed, or what was only opened for writing; a 0/0 device
+    marks a removed name."""
     for looked_at, (info, relative, _) in enumerate(walk(upper)):
         if looked_at >= _MOST_LOOKED_AT or len(found) >= _MOST_CHANGES:
             return
-        there = os.path.lexists(os.path.join(host, relative))
+        there = _lstat(os.path.join(host, relative))
         if stat.S_ISCHR(info.st_mode):
             found.append(Change(prefix + relative, "removed"))
         elif not stat.S_ISDIR(info.st_mode):
-            found.append(Change(prefix + relative, "changed" if there else "added", info.st_size))
-        elif not there:
+            if there is None or not _copied_only(info, there):
+                found.append(Change(prefix + relative, "added" if there is None else "changed", info.st_size))
+        elif there is None:
             found.append(Change(f"{prefix}{relative}/", "added"))
+
+
+def _copied_only(inside: os.stat_result, there: os.stat_result) -> bool:
+    """Whether overlayfs has copied the host's file when somebody opened it for writing, as SQLite does to read one, and
+    nothing was written since. Code that keeps the size and sets the time back escapes this: the list is for people."""
+    known = (inside.st_mode, inside.st_size, inside.st_mtime_ns)  # type and permissions are both in the mode
+    return known == (there.st_mode, there.st_size, there.st_mtime_ns)
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except OSError:
+        return None
 
 
 def new_key() -> bytes:
