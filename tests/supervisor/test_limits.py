@@ -424,3 +424,48 @@ for _ in range(1800):
 time.sleep(30)
 """)
     ended_by(result, "memory", state_kept=False)
+
+
+_NO_GROUP = pytest.mark.skipif(
+    bool(cgroup.probe().version), reason="a control group counts it, whatever the figures of /proc say"
+)
+
+
+@_NO_GROUP
+def test_page_tables_count_as_memory(make_box: MakeBox) -> None:
+    """One byte read for every 2 MiB of address space: each takes a page of tables, and none of memory."""
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "60s"})
+    result = box.run("""
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+for _ in range(3):
+    at = libc.mmap(None, 256 << 30, 1, 0x4022, -1, 0)
+    libc.madvise(at, 256 << 30, 15)
+    for offset in range(0, 256 << 30, 2 << 20): ctypes.c_char.from_address(at + offset).value
+time.sleep(60)
+""")
+    ended_by(result, "memory", state_kept=False)
+
+
+@_NO_GROUP
+def test_what_is_sent_to_connections_that_nobody_accepts_counts_as_memory(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "60s"})
+    if not box.status()["guarantees"].get("network"):
+        pytest.skip("without namespaces nothing listens")
+    result = box.run("""
+import socket, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\\0l"); listener.listen(65535)
+for _ in range(3500):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        client.connect("\\0l")
+        try:
+            while True: client.send(bytes(65536))
+        except BlockingIOError: pass
+time.sleep(60)
+""")
+    ended_by(result, "memory", state_kept=False)
