@@ -31,6 +31,7 @@ from .groups import Group, Used
 from .left_behind import Record
 from .plan import Overlay, Plan
 from .rootfs import ordered
+from .shared_bound import SharedBound
 from .walk import walk
 from .writable import WritableFolder
 
@@ -116,12 +117,14 @@ class LinuxInstance(Instance):
         #: Files that no longer have a name count as well, where those lie that the sandbox may write.
         self._holdings = processes.Holdings(folder.device for folder in folders)
         self._shares = processes.Shares()
+        self._shared_memory = SharedBound(self._ask_to_count)
         #: Nothing has run yet that could hold any.
         self._next_descriptors = time.monotonic()
         self._last_changes: list[Change] = []
         self._exact_above = self._memory_limit = 0
-        #: What the last exact look found, when, and the resident bytes of each process, and of files in memory, then.
-        self._exact = 0
+        #: What the last exact look found (anonymous, shared), when, and the resident bytes of each process, and of
+        #: files in memory, then.
+        self._exact = (0, 0)
         self._exact_at = 0.0
         self._exact_residents: Mapping[int, int] = {}
         self._cards: Meter | None = None
@@ -194,6 +197,8 @@ class LinuxInstance(Instance):
             self._cover_reply.set_result([str(path) for path in event.get("failed", ())])
         elif kind == "refused":
             self._attempts.hear(event.get("attempts"))
+        elif kind == "shared" and isinstance(event.get("held"), int):
+            self._shared_memory.hear(event["held"], counted=event.get("counted") is True)
         elif kind == "exit" and isinstance(event.get("status"), int):
             self._status = event["status"]
 
@@ -347,7 +352,7 @@ class LinuxInstance(Instance):
         buffers = max(0, ends - _FREE_SOCKETS) * _SOCKET_BUFFER
         # Without walking any map first: resident pages and scratch space are never less than what counts.
         memory = sample.resident + scratch + buffers
-        if memory <= self._exact_above:
+        if memory + self._shared_memory.told <= self._exact_above:
             return memory
         # An exact look at large processes takes tens of milliseconds, in which they grow on: until one could matter,
         # what they grew since the last is added to it, which is never too little.
@@ -355,12 +360,22 @@ class LinuxInstance(Instance):
         now = {**sample.residents, _SCRATCH: scratch}
         grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
         old = time.monotonic() - self._exact_at > _EXACT_SECONDS
-        if old or not known or self._exact + grown + buffers > self._memory_limit:
+        anonymous, shared = self._exact
+        if old or not known or anonymous + max(shared, scratch) + grown + buffers > self._memory_limit:
             room = self._memory_limit - buffers
-            anonymous, shared = self._shares.look(sample, self.pid, room)
-            self._exact, self._exact_at = anonymous + max(shared, scratch), time.monotonic()
-            self._exact_residents, grown = now, 0
-        return self._exact + grown + buffers
+            anonymous, shared = self._exact = self._shares.look(sample, self.pid, room)
+            self._exact_at, self._exact_residents, grown = time.monotonic(), now, 0
+        rest = anonymous + grown + buffers
+        return rest + max(shared, self._shared_memory.bound(scratch, self._memory_limit - rest))
+
+    def _ask_to_count(self) -> bool:
+        if self._cover_reply is not None and not self._cover_reply.done():
+            return False  # what is being sent may not have gone in one piece
+        try:
+            self._report.send(b'{"count": true}\n')
+        except OSError:
+            return False
+        return True
 
     def _measure_scratch(self) -> tuple[int, int, int]:
         """Of the scratch space: bytes that lie in memory, bytes, entries."""

@@ -367,6 +367,12 @@ def sockets(pid: int) -> int:
     return int(words[2]) if words[:2] == [b"sockets:", b"used"] else 0
 
 
+def machine_shared() -> int:
+    """Bytes of shared memory and of files in memory, of the whole machine."""
+    found = _read("/proc/meminfo").partition(b"\nShmem:")[2].split(maxsplit=1)
+    return int(found[0]) * 1024 if found else 1 << 62
+
+
 @dataclass(frozen=True)
 class Descriptors:
     """What processes hold open, and nothing else shows."""
