@@ -108,6 +108,19 @@ def test_a_refusal_waits_for_the_monitor_exactly_where_it_would_be_one_without(m
 
 
 @pytest.mark.parametrize("machine", sorted(ARCH))
+def test_only_shared_mappings_wait_to_be_counted_and_only_where_that_is_asked_for(machine: str) -> None:
+    number = syscalls.numbers(machine)["mmap"]
+    counted = functools.partial(verdict, machine, number, 0, 4096, 3, shared=True)
+    for confined in (False, True):
+        for flags in (0x01, 0x03, 0x21, 0x4021, 0xFFFFFFFF_00000021):
+            assert counted(flags, notify=True, confined=confined) == NOTIFY
+            assert counted(flags, notify=False, confined=confined) == ALLOW
+            assert verdict(machine, number, 0, 4096, 3, flags, notify=True, confined=confined) == ALLOW
+        for flags in (0x02, 0x22, 0x32, 0x08, 0x20, 0x00000001_00000022):
+            assert counted(flags, notify=True, confined=confined) == ALLOW
+
+
+@pytest.mark.parametrize("machine", sorted(ARCH))
 def test_without_namespaces_nothing_passes_that_would_not_pass_with_them(machine: str) -> None:
     choose, interesting = random.Random(20261129), [0, 1, 2, 4, 10, 16, 17, 40, 0o102, 0o4755, 0x5412, 2**32 - 1, 2**31]
     for name, number in syscalls.numbers(machine).items():

@@ -439,3 +439,118 @@ for _ in range(1800):
 time.sleep(30)
 """)
     ended_by(result, "memory", state_kept=False)
+
+
+_NO_GROUP = pytest.mark.skipif(
+    bool(cgroup.probe().version), reason="a control group counts it, whatever the figures of /proc say"
+)
+
+
+@_NO_GROUP
+def test_page_tables_count_as_memory(make_box: MakeBox) -> None:
+    """One byte read for every 2 MiB of address space: each takes a page of tables, and none of memory."""
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "60s"})
+    result = box.run("""
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+for _ in range(3):
+    at = libc.mmap(None, 256 << 30, 1, 0x4022, -1, 0)
+    libc.madvise(at, 256 << 30, 15)
+    for offset in range(0, 256 << 30, 2 << 20): ctypes.c_char.from_address(at + offset).value
+time.sleep(60)
+""")
+    ended_by(result, "memory", state_kept=False)
+
+
+@_NO_GROUP
+def test_what_is_sent_to_connections_that_nobody_accepts_counts_as_memory(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "60s"})
+    if not box.status()["guarantees"].get("network"):
+        pytest.skip("without namespaces nothing listens")
+    result = box.run("""
+import socket, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("\\0l"); listener.listen(65535)
+for _ in range(3500):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        client.connect("\\0l")
+        try:
+            while True: client.send(bytes(65536))
+        except BlockingIOError: pass
+time.sleep(60)
+""")
+    ended_by(result, "memory", state_kept=False)
+
+
+#: Each fills ``piece`` bytes of shared memory and takes them out of its page tables; the memory stays.
+_OUT_OF_SIGHT = {
+    "dropped": "m = mmap.mmap(-1, piece); m.write(bytes(piece)); m.madvise(mmap.MADV_DONTNEED); kept.append(m)",
+    "dropped, of a device": "m = mmap.mmap(zero, piece); m.write(bytes(piece)); m.madvise(mmap.MADV_DONTNEED); "
+    "kept.append(m)",
+    "unmapped but for a page": "at = libc.mmap(None, piece, 3, 0x21, -1, 0); libc.memset(at, 1, piece); "
+    "libc.munmap(at + 4096, piece - 4096)",
+    "of a child": "m = mmap.mmap(-1, piece)\n    if os.fork() == 0:\n        m.write(bytes(piece)); "
+    "m.madvise(mmap.MADV_DONTNEED); time.sleep(60)\n    m.close()",
+}
+
+
+@_NO_GROUP
+@pytest.mark.parametrize("fill", _OUT_OF_SIGHT.values(), ids=_OUT_OF_SIGHT)
+def test_shared_memory_that_is_in_no_page_table_counts(make_box: MakeBox, fill: str) -> None:
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "60s"})
+    result = box.run(f"""
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+kept, piece, zero = [], 12 << 20, os.open("/dev/zero", os.O_RDWR)
+for _ in range(42):
+    {fill}
+time.sleep(60)
+""")
+    ended_by(result, "memory", state_kept=False)
+
+
+@_NO_GROUP
+def test_shared_memory_beyond_the_limit_is_refused_and_the_code_goes_on(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "512MiB"})
+    code = "import mmap\ntry: mmap.mmap(-1, 2 << 30)\nexcept OSError as exc: print(exc.errno)"
+    result = box.run(code)
+    assert (result.status, result.stdout) == ("ok", "12\n")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "m[0] = 1; m.close()",
+        "m.write(bytes(64 << 20)); m.close()",
+        "pid = os.fork() or os._exit(0); os.waitpid(pid, 0)",
+    ],
+    ids=["touched", "filled", "shared"],
+)
+def test_shared_memory_that_was_given_back_counts_no_more(make_box: MakeBox, use: str) -> None:
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "120s"})
+    count = 20 if "write" in use else 200
+    code = f"import mmap, os\nfor _ in range({count}):\n    m = mmap.mmap(-1, 64 << 20); {use}"
+    result = box.run(f"{code}\ndel m; kept = bytearray(150 << 20)\nprint('done')")
+    assert (result.status, result.stdout) == ("ok", "done\n"), result
+
+
+def test_files_that_are_mapped_shared_are_not_memory(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.disk": "2GiB"})
+    result = box.run("""
+import mmap, os
+fd = os.open("results/sparse", os.O_CREAT | os.O_RDWR)
+os.ftruncate(fd, 1 << 30)
+kept = [mmap.mmap(fd, 1 << 30) for _ in range(4)]
+kept[0][0] = 1
+os.unlink("results/sparse")
+print("done")
+""")
+    assert (result.status, result.stdout) == ("ok", "done\n"), result

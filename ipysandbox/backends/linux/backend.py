@@ -141,7 +141,10 @@ class LinuxBackend(Backend):
                 instance.records.append(await _in_thread(left_behind.Record, folder, request.effective, pids))
                 if request.waits:
                     instance.records[-1].rest(0, {})
-            await _send_plan(ours, {"tier": self.choice.tier, "plan": plan.to_json(), "program": program})
+            # What a control group counts, the monitor need not.
+            shared = 0 if "memory" in instance.bounded else limits.memory
+            wanted = {"tier": self.choice.tier, "plan": plan.to_json(), "program": program, "shared": shared}
+            await _send_plan(ours, wanted)
             theirs.close()
             os.close(log_w)
             log_w = -1

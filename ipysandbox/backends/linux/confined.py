@@ -71,7 +71,7 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
     close_all_but(report.fileno(), mine.fileno(), zygote)
     try:
         _lower_own_rights(plan)
-        _Watch(plan, report, mine, child, zygote).run()
+        _Watch(plan, report, mine, child, zygote, request["shared"]).run()
         status = _status(child)
     finally:
         # From here on nobody answers, so nobody inside makes another process.
@@ -101,7 +101,9 @@ def _give_up_rights() -> None:
 class _Watch(Watch):
     """As with namespaces; besides, it does calls itself, collects orphans, and ends when the supervisor says so."""
 
-    def __init__(self, plan: ConfinedPlan, report: Report, handover: socket.socket, child: int, zygote: int) -> None:
+    def __init__(
+        self, plan: ConfinedPlan, report: Report, handover: socket.socket, child: int, zygote: int, shared: int
+    ) -> None:
         calls = emulate.Files(plan.writable).calls()
         shown = [path for path, _ in plan.rules]
         told = metadata.Metadata(os.getpid(), shown, plan.writable, plan.hidden).calls()
@@ -113,7 +115,8 @@ class _Watch(Watch):
             told |= signals.seen()
         handlers = {name: _answered(_done(call)) for name, call in calls.items()}
         handlers |= {name: _answered(call) for name, call in told.items()}
-        super().__init__(child, report, handover, os.open("/proc", os.O_PATH | os.O_CLOEXEC), handlers)
+        proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        super().__init__(child, report, handover, proc, handlers, shared=shared, root=os.getpid())
         self._on(zygote, self._end)
         self._child = child
         #: As long as these are open, the rules for the program's own files in /proc hold: they lie on these inodes.
@@ -138,10 +141,9 @@ class _Watch(Watch):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child, signal.SIGINT)
 
-    def _cover(self, _event: int) -> None:
-        """The supervisor has nothing to say here but that this is to end, by the end of its socket."""
-        if not self._report.receive():
-            self._end(0)
+    def _left_alone(self) -> None:
+        """By the end of its socket the supervisor says that this is to end."""
+        self._end(0)
 
 
 def _reap_orphans(child: int) -> None:
@@ -258,7 +260,9 @@ def _program(
         # So that it can read its own /proc, and the monitor its arguments.
         libc.prctl(libc.PR_SET_DUMPABLE, 1)
         signals = plan.landlock_abi < landlock.SIGNALS_SINCE
-        listener = seccomp.install(seccomp.program(confined=True, signals=signals), listener=True)
+        listener = seccomp.install(
+            seccomp.program(confined=True, signals=signals, shared=bool(request["shared"])), listener=True
+        )
         assert listener is not None
         handover.give(listener)
         set_last_limits(plan.rlimits)

@@ -47,7 +47,7 @@ class ConfinedInstance(LinuxInstance):
         self._scratch_path = plan.scratch
         self._known_hidden = frozenset(plan.hidden)
         self._scratch_folder = WritableFolder(Path(plan.scratch), _nothing, _nothing)
-        self._devices |= {self._scratch_folder.device}
+        self._holdings.devices |= {self._scratch_folder.device}
 
     def _on_event(self, event: dict[str, Any], fds: list[int]) -> None:
         if event.get("event") == "ready" and not self._ready.done():

@@ -32,6 +32,7 @@ from .groups import Group, Used
 from .left_behind import Record
 from .plan import Overlay, Plan
 from .rootfs import ordered
+from .shared_bound import SharedBound
 from .walk import walk
 from .writable import WritableFolder
 
@@ -55,8 +56,6 @@ _EXACT_SECONDS = 0.5
 _BRIEF_SECONDS = 0.5
 #: Stands beside the numbers of processes.
 _SCRATCH = 0
-#: Looks in a row that may find a certain process hidden, and any at all.
-_MOST_HIDDEN_LOOKS, _MOST_LOOKS_AT_HIDDEN = 3, 20
 #: From init's end to the monitor's, which tells what it has seen last.
 _LAST_REPORT_SECONDS = 0.5
 #: net.core.wmem_default: what one socket may have waiting to be read.
@@ -92,8 +91,6 @@ class LinuxInstance(Instance):
         self._folders = folders
         #: What was in them before, for whoever sweeps them if we can't.
         self.records: list[Record] = []
-        #: Where files that no longer have a name count as well.
-        self._devices = frozenset(folder.device for folder in folders)
         #: The files and folders that it was given, as the host had them then.
         self.sources = identities(plan)
         self._find_hidden = hidden
@@ -119,14 +116,17 @@ class LinuxInstance(Instance):
         self._status: int | None = None
         self._cpu = processes.CpuMeter(len(plan.cpus))
         self._descriptors = processes.Descriptors()
+        #: Files that no longer have a name count as well, where those lie that the sandbox may write.
+        self._holdings = processes.Holdings(folder.device for folder in folders)
+        self._shares = processes.Shares()
+        self._shared_memory = SharedBound(self._ask_to_count)
         #: Nothing has run yet that could hold any.
         self._next_descriptors = time.monotonic()
-        self._hidden: dict[int, int] = {}
-        self._hidden_looks = 0
         self._last_changes: list[Change] = []
         self._exact_above = self._memory_limit = 0
-        #: What the last exact look found, when, and the resident bytes of each process, and of files in memory, then.
-        self._exact = 0
+        #: What the last exact look found (anonymous, shared), when, and the resident bytes of each process, and of
+        #: files in memory, then.
+        self._exact = (0, 0)
         self._exact_at = 0.0
         self._exact_residents: Mapping[int, int] = {}
         self._cards: Meter | None = None
@@ -199,6 +199,8 @@ class LinuxInstance(Instance):
             self._cover_reply.set_result([str(path) for path in event.get("failed", ())])
         elif kind == "refused":
             self._attempts.hear(event.get("attempts"))
+        elif kind == "shared" and isinstance(event.get("held"), int):
+            self._shared_memory.hear(event["held"], counted=event.get("counted") is True)
         elif kind == "exit" and isinstance(event.get("status"), int):
             self._status = event["status"]
 
@@ -348,10 +350,11 @@ class LinuxInstance(Instance):
     def _memory(self, sample: processes.Sample, scratch: int) -> int:
         """Where no control group counts. ``scratch``: bytes of the scratch space that lie in memory."""
         # Buffers of sockets belong to no process's memory: beyond a few, each counts as full.
-        buffers = max(0, self._descriptors.sockets - _FREE_SOCKETS) * _SOCKET_BUFFER
+        ends = max(self._descriptors.sockets, processes.sockets(self.pid) if self.namespaces else 0)
+        buffers = max(0, ends - _FREE_SOCKETS) * _SOCKET_BUFFER
         # Without walking any map first: resident pages and scratch space are never less than what counts.
         memory = sample.resident + scratch + buffers
-        if memory <= self._exact_above:
+        if memory + self._shared_memory.told <= self._exact_above:
             return memory
         # An exact look at large processes takes tens of milliseconds, in which they grow on: until one could matter,
         # what they grew since the last is added to it, which is never too little.
@@ -359,11 +362,22 @@ class LinuxInstance(Instance):
         now = {**sample.residents, _SCRATCH: scratch}
         grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
         old = time.monotonic() - self._exact_at > _EXACT_SECONDS
-        if old or not known or self._exact + grown + buffers > self._memory_limit:
-            anonymous, shared = processes.memory(sample.pids, self.pid)
-            self._exact, self._exact_at = anonymous + max(shared, scratch), time.monotonic()
-            self._exact_residents, grown = now, 0
-        return self._exact + grown + buffers
+        anonymous, shared = self._exact
+        if old or not known or anonymous + max(shared, scratch) + grown + buffers > self._memory_limit:
+            room = self._memory_limit - buffers
+            anonymous, shared = self._exact = self._shares.look(sample, self.pid, room)
+            self._exact_at, self._exact_residents, grown = time.monotonic(), now, 0
+        rest = anonymous + grown + buffers
+        return rest + max(shared, self._shared_memory.bound(scratch, self._memory_limit - rest))
+
+    def _ask_to_count(self) -> bool:
+        if self._cover_reply is not None and not self._cover_reply.done():
+            return False  # what is being sent may not have gone in one piece
+        try:
+            self._report.send(b'{"count": true}\n')
+        except OSError:
+            return False
+        return True
 
     def _measure_scratch(self) -> tuple[int, int, int]:
         """Of the scratch space: bytes that lie in memory, bytes, entries."""
@@ -376,13 +390,9 @@ class LinuxInstance(Instance):
     def _look_at_descriptors(self, pids: tuple[int, ...]) -> None:
         """Raises PermissionError when a process keeps what it holds open to itself."""
         # Init is ours, and not dumpable: an ordinary user's supervisor may not look into it.
-        self._descriptors = processes.descriptors(tuple(pid for pid in pids if pid != self.pid), self._devices)
-        # A process that has just been forked, or executes another program right now, is hidden for a moment only; where
-        # many come and go, there is often one of that kind, but not for long at every look.
-        self._hidden = {pid: self._hidden.get(pid, 0) + 1 for pid in self._descriptors.hidden}
-        self._hidden_looks = self._hidden_looks + 1 if self._hidden else 0
-        if max(self._hidden.values(), default=0) >= _MOST_HIDDEN_LOOKS or self._hidden_looks >= _MOST_LOOKS_AT_HIDDEN:
-            raise PermissionError(f"/proc/{next(iter(self._hidden))}/fd")
+        self._descriptors = self._holdings.look(tuple(pid for pid in pids if pid != self.pid))
+        if self._descriptors.hidden:
+            raise PermissionError(f"/proc/{self._descriptors.hidden}/fd")
 
     async def hide_new_names(self) -> list[str]:
         found, own = await self._names_to_cover()

@@ -124,7 +124,7 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
     os.sched_setaffinity(0, plan.cpus)
     # What else it held open belongs to init.
     close_all_but(report.fileno(), mine.fileno(), proc)
-    Watch(init_pid, report, mine, proc).run()
+    Watch(init_pid, report, mine, proc, shared=request["shared"]).run()
     _, status = os.waitpid(init_pid, 0)
     return 0 if os.WIFEXITED(status) else 1
 
@@ -381,7 +381,7 @@ def _init(
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         # The filter refuses to tell.
         devices = selftest.devices_that_are_up()
-        watched = _filter_calls(handover)
+        watched = _filter_calls(handover, shared=bool(request["shared"]))
         set_last_limits(plan.rlimits)
         stage = "self-test"
         test = selftest.again if request.get("proven") else selftest.run
@@ -431,10 +431,10 @@ def _set_limits(rlimits: Mapping[str, int]) -> None:
         resource.setrlimit(getattr(resource, "RLIMIT_" + name), (value, value))
 
 
-def _filter_calls(handover: Handover) -> bool:
+def _filter_calls(handover: Handover, *, shared: bool) -> bool:
     """Put the filter on; whether refused calls reach the monitor. Without that they fail all the same."""
     try:
-        listener = seccomp.install(seccomp.program(), listener=True)
+        listener = seccomp.install(seccomp.program(shared=shared), listener=True)
     except OSError as exc:
         if exc.errno != errno.EBUSY:  # the container around this one watches its calls already: only one can
             raise

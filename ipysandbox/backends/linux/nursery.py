@@ -164,7 +164,8 @@ class _Nursery:
                 report.close()
                 self._send(event="ended", task=number, cpu=0.0)
             else:
-                watch = Watch(begun.init, report, begun.handover, self._proc)
+                shared = self._request["shared"]
+                watch = Watch(begun.init, report, begun.handover, self._proc, shared=shared)
                 self._poller.register(watch, select.EPOLLIN)
                 self._tasks[begun.init] = _Task(number, spent, watch, begun.alive)
         for fd in fds[1:]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -27,6 +27,8 @@ class Sample:
     processes: int
     #: ``resident`` by number, of those in ``pids``.
     residents: Mapping[int, int]
+    #: Of ``residents``, the tables in which the kernel keeps where pages are, where they could matter.
+    tables: Mapping[int, int]
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -52,10 +54,13 @@ class CpuMeter:
     _brief: float = 0.0
     _last_look: float = 0.0
 
-    def add(self, rows: list[tuple[int, int, float, float]], running: list[tuple[int, int]], now: float) -> float:
-        """``rows``: (pid, start time, own seconds, own and waited children's seconds); ``running``: (pid, start time)
-        of those that want a processor right now."""
-        young = [pid for pid, start in running if (pid, start) not in self._seen]
+    def knows(self, pid: int, start: int) -> bool:
+        """Whether an earlier look met the process: from then on its own meter is read."""
+        return (pid, start) in self._seen
+
+    def add(self, rows: list[tuple[int, int, float, float]], young: list[int], now: float) -> float:
+        """``rows``: (pid, start time, own seconds, own and waited children's seconds); ``young``: threads of processes
+        that no earlier look met, which want a processor right now."""
         if self._last_look:
             passed = min(now - self._last_look, _LONGEST_LOOK)
             self._brief += passed * min(self.processors, sum(map(_share, young)))
@@ -150,8 +155,9 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
 
     :param beside: a process outside the tree that works for it: its processor time counts, and nothing else.
     """
-    rows, running = [], []
+    rows, young = [], []
     residents: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     found = tree(root)
     if beside:
         fields = _stat(beside)
@@ -166,15 +172,51 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
             continue
         utime, stime, cutime, cstime, start = (int(fields[n]) for n in (11, 12, 13, 14, 19))
         rows.append((pid, start, (utime + stime) / _TICK, (utime + stime + cutime + cstime) / _TICK))
-        if fields[0] == b"R":
-            running.append((pid, start))
+        if not meter.knows(pid, start):
+            young += _running(pid, fields, meter.processors)
         if fields[0] in _ENDED:
             pid = _living_thread(pid)
             fields = _stat(pid) if pid else []
         if fields:
-            residents[pid] = int(fields[21]) * _PAGE
-    cpu = meter.add(rows, running, time.monotonic())
-    return Sample(cpu, sum(residents.values()), len(found), residents)
+            sizes[pid], residents[pid] = int(fields[20]), int(fields[21]) * _PAGE
+    cpu = meter.add(rows, young, time.monotonic())
+    tables = _tables(sizes)
+    for pid, size in tables.items():
+        residents[pid] += size
+    return Sample(cpu, sum(residents.values()), len(found), residents, tables)
+
+
+def _running(pid: int, fields: list[bytes], most: int) -> list[int]:
+    """Threads of ``pid`` that want a processor right now, no more than ``most``; ``fields`` as ``_stat`` gave them,
+    which tell only of the first thread whether it does."""
+    found = [pid] if fields[0] == b"R" else []
+    if int(fields[17]) > 1:
+        for thread in _threads(pid):
+            if len(found) >= most:
+                break
+            if thread != pid and _stat(thread)[:1] == [b"R"]:
+                found.append(thread)
+    return found
+
+
+#: So much address space needs one byte of tables where all of it has been touched: a table has 8 bytes for a page.
+_TABLE_REACH = _PAGE // 8
+#: So much of all processes' tables is not looked for: 32 GiB of address space in all.
+_TABLES = 64 << 20
+
+
+def _tables(sizes: Mapping[int, int]) -> dict[int, int]:
+    """Bytes of page tables by number, of those whose address space (``sizes``) could make them matter."""
+    if sum(sizes.values()) // _TABLE_REACH <= _TABLES:
+        return {}
+    share = _TABLES // len(sizes)
+    return {pid: _status_kib(pid, b"VmPTE:") for pid, size in sizes.items() if size // _TABLE_REACH > share}
+
+
+def _status_kib(pid: int, key: bytes) -> int:
+    text = _read(f"/proc/{pid}/status")
+    found = text.partition(b"\n" + key)[2].split(maxsplit=1)
+    return int(found[0]) * 1024 if found else 0
 
 
 def _stat(pid: int) -> list[bytes]:
@@ -222,29 +264,113 @@ def first_to_go(pid: int) -> None:
             file.write(b"%d" % _OOM_MORE)
 
 
-def memory(pids: tuple[int, ...], init: int = 0) -> tuple[int, int]:
-    """(anonymous, shared-memory) bytes of ``pids``, each shared page divided among its users (PSS).
+@dataclass(frozen=True)
+class _Share:
+    """What a process had at the last look at it; ``resident`` as its sample told."""
 
-    Where a process hides its map (not dumpable), its whole resident set counts; of ``init``, which is ours, without
-    the files that it has mapped.
-    """
-    anonymous = shared = 0
-    for pid in pids:
-        rollup = _read(f"/proc/{pid}/smaps_rollup")
-        if rollup:
-            values = {
-                parts[0]: int(parts[1]) * 1024
-                for parts in (line.split() for line in rollup.split(b"\n"))
-                if len(parts) == 3 and parts[2] == b"kB"
-            }
-            anonymous += values.get(b"Pss_Anon:", 0)
-            shared += values.get(b"Pss_Shmem:", 0)
-            continue
-        statm = _read(f"/proc/{pid}/statm").split()
-        if len(statm) > 1:
-            files = int(statm[2]) if pid == init else 0
-            anonymous += (int(statm[1]) - files) * _PAGE
-    return anonymous, shared
+    anonymous: int
+    shared: int
+    resident: int
+
+
+#: A look at many processes, or at much that they hold, takes so long (seconds) and one process more; the next goes on.
+LOOK_SECONDS = 0.03
+#: Before processes count that no look has met yet, and before a limit is said to be exceeded, it takes so long.
+_LONG_LOOK = 0.25
+#: What a process had when it was first met is not counted for so long, if no look has reached it: most of what a fork
+#: has is shared.
+_LATEST_LOOK = 5.0
+
+
+class Shares:
+    """Each process's share of memory (PSS), read one after the other. One that a look does not reach counts with its
+    share at the last and what it has grown by since; the shares of those that have ended, which may have become
+    others', until all others have been read again."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Share] = {}
+        #: Not reached yet: what it had when it was first met, and when that was.
+        self._met: dict[int, tuple[int, float]] = {}
+        self._left: list[int] = []
+        self._ended: list[_Share] = []
+        self._ended_before = 0
+
+    def look(self, sample: Sample, init: int, limit: int, seconds: float = LOOK_SECONDS) -> tuple[int, int]:
+        """(anonymous, shared-memory) bytes, page tables with the first. ``limit``: see ``_LONG_LOOK``.
+
+        Where a process hides its map (not dumpable), its whole resident set counts; of ``init``, which is ours,
+        without the files that it has mapped.
+        """
+        began = time.monotonic()
+        self._ended += [share for pid, share in self._known.items() if pid not in sample.residents]
+        self._known = {pid: share for pid, share in self._known.items() if pid in sample.residents}
+        new = {pid: size for pid, size in sample.residents.items() if pid not in self._known}
+        self._met = {pid: self._met.get(pid, (size, began)) for pid, size in new.items()}
+        # The largest first.
+        for pid in sorted(new, key=new.__getitem__, reverse=True):
+            if time.monotonic() > began + _LONG_LOOK:
+                break
+            self._read(pid, sample, init)
+        self._go_on(sample, init, began + seconds)
+        found = self._sum(sample)
+        if sum(found) > limit:
+            self._go_on(sample, init, began + _LONG_LOOK)
+            found = self._sum(sample)
+        return found
+
+    def _go_on(self, sample: Sample, init: int, until: float) -> None:
+        """Read those that are left of this round, or begin one; to its end, or as long as there is time."""
+        if not self._left:
+            self._left, self._ended_before = [*sample.residents], len(self._ended)
+        while self._left and time.monotonic() < until:
+            pid = self._left.pop()
+            if pid in sample.residents:
+                self._read(pid, sample, init)
+        if not self._left:
+            del self._ended[: self._ended_before]
+            self._ended_before = 0
+
+    def _read(self, pid: int, sample: Sample, init: int) -> None:
+        anonymous, shared = _share_of(pid, init)
+        self._known[pid] = _Share(anonymous + sample.tables.get(pid, 0), shared, sample.residents[pid])
+        self._met.pop(pid, None)
+
+    def _sum(self, sample: Sample) -> tuple[int, int]:
+        shares = [*self._known.values(), *self._ended]
+        grown = sum(max(0, sample.residents[pid] - share.resident) for pid, share in self._known.items())
+        now = time.monotonic()
+        for pid, (size, met) in self._met.items():
+            grown += max(0, sample.residents[pid] - (size if now - met < _LATEST_LOOK else 0))
+        return sum(share.anonymous for share in shares) + grown, sum(share.shared for share in shares)
+
+
+def _share_of(pid: int, init: int) -> tuple[int, int]:
+    rollup = _read(f"/proc/{pid}/smaps_rollup")
+    if rollup:
+        values = {
+            parts[0]: int(parts[1]) * 1024
+            for parts in (line.split() for line in rollup.split(b"\n"))
+            if len(parts) == 3 and parts[2] == b"kB"
+        }
+        return values.get(b"Pss_Anon:", 0), values.get(b"Pss_Shmem:", 0)
+    statm = _read(f"/proc/{pid}/statm").split()
+    if len(statm) < 2:
+        return 0, 0
+    files = int(statm[2]) if pid == init else 0
+    return (int(statm[1]) - files) * _PAGE, 0
+
+
+def sockets(pid: int) -> int:
+    """How many there are in the network namespace of ``pid``, whoever holds them: those that wait to be accepted, and
+    those that are on their way between processes, are no process's."""
+    words = _read(f"/proc/{pid}/net/sockstat").split(maxsplit=3)
+    return int(words[2]) if words[:2] == [b"sockets:", b"used"] else 0
+
+
+def machine_shared() -> int:
+    """Bytes of shared memory and of files in memory, of the whole machine."""
+    found = _read("/proc/meminfo").partition(b"\nShmem:")[2].split(maxsplit=1)
+    return int(found[0]) * 1024 if found else 1 << 62
 
 
 @dataclass(frozen=True)
@@ -254,33 +380,88 @@ class Descriptors:
     #: Bytes of files without a name, which live only as long as they are held.
     deleted: int = 0
     sockets: int = 0
-    #: Processes that don't let themselves be looked at: they could hold anything.
-    hidden: frozenset[int] = frozenset()
+    #: A process that doesn't let itself be looked at, look after look, if there is one: it could hold anything.
+    hidden: int = 0
+
+
+@dataclass(frozen=True)
+class _Held:
+    files: Mapping[tuple[int, int], int]
+    sockets: frozenset[int]
 
 
 #: PF_EXITING of the kernel's sched.h, in the flags of /proc/PID/stat.
 _EXITING = 0x4
+#: Looks in a row that may find a certain process hidden, and rounds that may find any at all.
+_MOST_HIDDEN_LOOKS, _MOST_ROUNDS_WITH_HIDDEN = 3, 20
 
 
-def descriptors(pids: tuple[int, ...], devices: frozenset[int]) -> Descriptors:
-    """Look at every descriptor; files count on ``devices`` only, and those that are only mapped count as well."""
-    files: dict[tuple[int, int], int] = {}
-    sockets: set[int] = set()
-    hidden = set()
-    for pid in pids:
+class Holdings:
+    """What processes hold open or mapped, looked at one after the other: what was found of one counts until the next
+    look that reaches it, or its end. Files count on ``devices`` only, and those that are only mapped count as well."""
+
+    def __init__(self, devices: Iterable[int] = ()) -> None:
+        self.devices = frozenset(devices)
+        self._held: dict[int, _Held] = {}
+        #: In how many looks in a row each was hidden.
+        self._hidden: dict[int, int] = {}
+        self._hidden_rounds = 0
+        self._left: list[int] = []
+
+    def look(self, pids: tuple[int, ...], seconds: float = LOOK_SECONDS) -> Descriptors:
+        """Go on for ``seconds``; at least one process is reached."""
+        alive, until = set(pids), time.monotonic() + seconds
+        self._held = {pid: held for pid, held in self._held.items() if pid in alive}
+        self._hidden = {pid: count for pid, count in self._hidden.items() if pid in alive}
+        # Asked again at once, which costs little: how long one stays hidden must not depend on the others.
+        asked = [*self._hidden]
+        for pid in asked:
+            self._look_at(pid)
+        if not self._left:
+            self._left = [pid for pid in reversed(pids) if pid not in asked]
+        while self._left:
+            pid = self._left.pop()
+            if pid in alive and pid not in asked:
+                self._look_at(pid)
+                if time.monotonic() >= until:
+                    break
+        if not self._left:
+            # A process that has just been forked, or executes another program right now, is hidden for a moment only;
+            # where many come and go, there is often one of that kind, but not for long at every look.
+            self._hidden_rounds = self._hidden_rounds + 1 if self._hidden else 0
+        return self._sum()
+
+    def _look_at(self, pid: int) -> None:
+        files: dict[tuple[int, int], int] = {}
+        found: set[int] = set()
+        hidden = False
         try:
             for info in _open_files(pid):
                 if stat.S_ISSOCK(info.st_mode):
-                    sockets.add(info.st_ino)
-                elif info.st_nlink == 0 and info.st_dev in devices:
+                    found.add(info.st_ino)
+                elif info.st_nlink == 0 and info.st_dev in self.devices:
                     files[info.st_dev, info.st_ino] = info.st_blocks * 512
         except PermissionError:
-            if not _ends(pid):
-                hidden.add(pid)
+            hidden = not _ends(pid)
         for key, size in _mapped_deleted(pid):
-            if key[0] in devices:
+            if key[0] in self.devices:
                 files[key] = max(files.get(key, 0), size)
-    return Descriptors(sum(files.values()), len(sockets), frozenset(hidden))
+        self._held[pid] = _Held(files, frozenset(found))
+        if hidden:
+            self._hidden[pid] = self._hidden.get(pid, 0) + 1
+        else:
+            self._hidden.pop(pid, None)
+
+    def _sum(self) -> Descriptors:
+        files: dict[tuple[int, int], int] = {}
+        for held in self._held.values():
+            for key, size in held.files.items():
+                files[key] = max(files.get(key, 0), size)
+        ends = len(frozenset().union(*(held.sockets for held in self._held.values())))
+        longest = max(self._hidden, key=self._hidden.__getitem__, default=0)
+        many = self._hidden_rounds >= _MOST_ROUNDS_WITH_HIDDEN
+        hidden = longest if many or self._hidden.get(longest, 0) >= _MOST_HIDDEN_LOOKS else 0
+        return Descriptors(sum(files.values()), ends, hidden)
 
 
 def _ends(pid: int) -> bool:
@@ -302,14 +483,21 @@ def _open_files(pid: int) -> Iterator[os.stat_result]:
             continue  # code that opens and closes all the time hides nothing but that
 
 
+_DELETED = b" (deleted)\n"
+
+
 def _mapped_deleted(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
     """((device, inode), bytes) of the parts of nameless files that ``pid`` maps."""
-    for line in _read(f"/proc/{pid}/maps").split(b"\n"):
-        if line.endswith(b" (deleted)"):
-            span, _, _, device, inode = line.split(maxsplit=5)[:5]
-            major, minor = (int(part, 16) for part in device.split(b":"))
-            start, end = (int(part, 16) for part in span.split(b"-"))
-            yield (os.makedev(major, minor), int(inode)), end - start
+    text = _read(f"/proc/{pid}/maps")
+    # There may be tens of thousands of others: only these lines are looked at one by one.
+    at = text.find(_DELETED)
+    while at >= 0:
+        line = text[text.rfind(b"\n", 0, at) + 1 : at]
+        span, _, _, device, inode = line.split(maxsplit=5)[:5]
+        major, minor = (int(part, 16) for part in device.split(b":"))
+        start, end = (int(part, 16) for part in span.split(b"-"))
+        yield (os.makedev(major, minor), int(inode)), end - start
+        at = text.find(_DELETED, at + 1)
 
 
 def _read(path: str) -> bytes:

@@ -162,6 +162,7 @@ _S_ISUID_S_ISGID = 0o6000
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
 _O_CREAT, _O_TMPFILE_BIT = 0o100, 0o20000000
 _PR_SET_MM = 35
+_MAP_TYPE, _MAP_SHARED, _MAP_SHARED_VALIDATE = 0xF, 0x1, 0x3
 _RLIMIT_CORE = 4
 #: Leases make the host's own open() of a file in results/ wait; inode flags stay on it for ever.
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
@@ -374,7 +375,19 @@ def _confined_rules(deny: _Insn, no_family: _Insn) -> dict[str, list[_Insn]]:
     }
 
 
-def rules(*, confined: bool = False, notify: bool = True) -> dict[str, list[_Insn]]:
+def _shared_mapping() -> list[_Insn]:
+    """To the monitor, which counts what can be no file (see shared_memory.py): a number alone doesn't tell of which."""
+    return [
+        _low(3),
+        _stmt(_AND, _MAP_TYPE),
+        (_JEQ, 1, 0, _MAP_SHARED),
+        (_JEQ, 0, 1, _MAP_SHARED_VALIDATE),
+        _NOTIFY,
+        _ALLOW,
+    ]
+
+
+def rules(*, confined: bool = False, notify: bool = True, shared: bool = False) -> dict[str, list[_Insn]]:
     """Calls whose arguments decide; each block ends in an answer on every way through it."""
     deny = _NOTIFY if notify else _DENY
     no_family = _NOTIFY if notify else _ret_errno(refusal("socket"))
@@ -401,7 +414,8 @@ def rules(*, confined: bool = False, notify: bool = True) -> dict[str, list[_Ins
         "mknod": _deny_mknod(1, deny),
         "mknodat": _deny_mknod(2, deny),
     }
-    return common | (_confined_rules(deny, no_family) if confined else {})
+    counted = {"mmap": _shared_mapping()} if shared and notify else {}
+    return common | counted | (_confined_rules(deny, no_family) if confined else {})
 
 
 def _answers(replaced: frozenset[str], notify: bool) -> list[tuple[frozenset[str], _Insn]]:
@@ -419,12 +433,20 @@ def _answers(replaced: frozenset[str], notify: bool) -> list[tuple[frozenset[str
 
 
 @functools.cache
-def program(machine: str | None = None, *, confined: bool = False, signals: bool = False, notify: bool = True) -> bytes:
+def program(
+    machine: str | None = None,
+    *,
+    confined: bool = False,
+    signals: bool = False,
+    notify: bool = True,
+    shared: bool = False,
+) -> bytes:
     """The filter for ``machine`` as an array of ``struct sock_filter``.
 
     :param confined: for a sandbox without namespaces, where the filter has more to refuse.
     :param signals: for one of those whose signals Landlock doesn't keep inside.
     :param notify: refused calls wait for a listener; without, they fail at once and nobody hears of them.
+    :param shared: so do calls that map something shared, where the listener counts such memory.
     """
     to_monitor: frozenset[str] = frozenset()
     if confined:
@@ -445,7 +467,7 @@ def program(machine: str | None = None, *, confined: bool = False, signals: bool
     ]
     if machine == "x86_64":
         out += [(_JGE, 0, 1, _X32_BIT), through_another]
-    for name, block in sorted(rules(confined=confined, notify=notify).items()):
+    for name, block in sorted(rules(confined=confined, notify=notify, shared=shared).items()):
         if name in numbers and name not in replaced:
             # A conditional jump reaches 255 instructions; blocks are far shorter.
             out += [(_JEQ, 0, len(block), numbers[name]), *block]

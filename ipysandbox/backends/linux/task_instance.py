@@ -70,7 +70,7 @@ class Task(LinuxInstance):
         meter: Meter | None,
     ) -> None:
         super().__init__(plan, Endpoints({}, b""), guarantees, report, stderr, [], list)
-        self._devices |= devices
+        self._holdings.devices |= devices
         self._meter = meter
         self.out = Printed(stdout)
         self.err_kept, self.err_count = bytearray(), 0

@@ -135,10 +135,11 @@ class TaskRoom:
         numbers = {name: str(self.threads) for name in plan.environment if name.endswith("_NUM_THREADS")}
         return {**plan.environment, **numbers}
 
-    def message(self) -> dict[str, Any]:
-        """What a nursery has to know of the plan."""
+    def message(self, bounded: frozenset[str]) -> dict[str, Any]:
+        """What a nursery has to know of the plan. ``bounded``: limits that its control group holds."""
         program = {"threads": self.threads, "confined": self._template or None, "gpu": None}
-        request = {"tier": self.choice.tier, "plan": self.plan.to_json(), "program": program}
+        shared = 0 if "memory" in bounded else self.effective.policy.limits.memory
+        request = {"tier": self.choice.tier, "plan": self.plan.to_json(), "program": program, "shared": shared}
         return {"request": json.dumps(request), "template": self._template}
 
     def own_scratch(self) -> str:
@@ -312,7 +313,7 @@ class Worker:
         room = self._room
         if self._sent != room.generation:
             self._sent, self._proven = room.generation, 0
-            await self._send(room.message())
+            await self._send(room.message(self.bounded))
         plan = room.plan
         own = await in_thread(room.own_scratch) if isinstance(plan, ConfinedPlan) else ""
         if isinstance(plan, ConfinedPlan):

@@ -1,4 +1,5 @@
-"""The monitor's life: it answers refused calls and covers what the supervisor names, until the sandbox ends.
+"""The monitor's life: it answers the calls that the filter leaves to it, and covers what the supervisor names, until
+the sandbox ends.
 
 It shares init's mounts and has kept its rights over them; no process inside can see or reach it. A nursery, which is
 the monitor of one task after the other, shares no mounts, and is asked to cover nothing.
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from . import notify, rootfs
+from .shared_memory import SharedMemory
 
 #: Calls answered before anything else is looked at again.
 _AT_A_TIME = 32
@@ -53,7 +55,8 @@ class Handover:
 
 class Watch:
     """``handover`` is the other end of init's ``Handover``; ``proc`` the host's /proc, opened before init changed the
-    root."""
+    root. ``shared``: the limit on memory, where shared mappings are to be counted; ``root``: below which process
+    everything inside is, if not init."""
 
     def __init__(
         self,
@@ -62,9 +65,16 @@ class Watch:
         handover: socket.socket,
         proc: int,
         handlers: Mapping[str, notify.Handler] | None = None,
+        *,
+        shared: int = 0,
+        root: int = 0,
     ) -> None:
         self._report, self._handover, self._proc = report, handover, proc
-        self._handlers = {"connect": notify.see_connect} if handlers is None else handlers
+        self._handlers = {"connect": notify.see_connect} if handlers is None else dict(handlers)
+        self._shared: SharedMemory | None = None
+        if shared:
+            self._shared = SharedMemory(shared, root or init_pid, proc, lambda held: report.send("shared", held=held))
+            self._handlers["mmap"] = self._shared.see
         self._listener: notify.Listener | None = None
         self._pidfd = os.pidfd_open(init_pid)
         self._buffer = b""
@@ -73,7 +83,7 @@ class Watch:
         self._actions: dict[int, Callable[[int], None]] = {}
         self._ended = False
         self._on(self._pidfd, self._end)
-        self._on(report.fileno(), self._cover)
+        self._on(report.fileno(), self._hear_supervisor)
         self._on(handover.fileno(), self._hear_init)
 
     def run(self) -> None:
@@ -155,14 +165,21 @@ class Watch:
             rows = [[a.name, a.detail, a.pid, a.comm, a.count] for a in tried]
             self._report.send("refused", attempts=rows)
 
-    def _cover(self, _event: int) -> None:
+    def _hear_supervisor(self, _event: int) -> None:
         data = self._report.receive()
         if not data:
-            self._off(self._report.fileno())
+            self._left_alone()
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            failed = [path for path in json.loads(line)["cover"] if not rootfs.cover_now(path)]
-            self._report.send("covered", failed=failed)
+            wish = json.loads(line)
+            if "cover" in wish:
+                failed = [path for path in wish["cover"] if not rootfs.cover_now(path)]
+                self._report.send("covered", failed=failed)
+            elif self._shared is not None:
+                self._report.send("shared", held=self._shared.count(), counted=True)
+
+    def _left_alone(self) -> None:
+        self._off(self._report.fileno())
 
 
 def _takes_more(fd: int) -> bool:

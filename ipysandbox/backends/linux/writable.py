@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import stat
 import time
@@ -24,6 +25,8 @@ from .walk import MOST_DEPTH, MOST_ENTRIES, allow, walk
 MOST_TRAPS = 10_000
 #: Between two counts, where the file system tells of no growth.
 _COUNT_SECONDS = 2.0
+#: So long (seconds) one ``measure`` counts; the next goes on.
+_LOOK_SECONDS = 0.03
 #: Names that are kept of the files that were written; the rest is told as a number.
 _MOST_WRITTEN = 200
 #: CLOCK_REALTIME_COARSE of time.h, which Python doesn't name: file systems take their times from this one, and the
@@ -56,6 +59,28 @@ def by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Whether one of the patterns means the entry at a relative path."""
     matcher = compile_patterns(patterns)
     return lambda relative: matcher.match(_name(relative), relative)
+
+
+class _Count:
+    """Bytes and entries below a folder, as far as it has come."""
+
+    def __init__(self, path: Path) -> None:
+        self.bytes = self.entries = 0
+        self._seen: set[tuple[int, int]] = set()
+        self._walk = walk(path, counting=True)
+
+    def go_on(self, until: float) -> bool:
+        """Until a moment of the monotonic clock; whether all is counted."""
+        for info, _, _ in self._walk:
+            self.entries += 1
+            if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
+                if (info.st_dev, info.st_ino) in self._seen:  # a second name costs nothing
+                    continue
+                self._seen.add((info.st_dev, info.st_ino))
+            self.bytes += info.st_blocks * 512
+            if time.monotonic() >= until:
+                return False
+        return True
 
 
 class WritableFolder:
@@ -100,10 +125,18 @@ class WritableFolder:
         self._earlier = before
         # What programs act on is covered inside: it keeps its content and its name, wherever its folder is moved.
         self._trust(self._here_before)
-        self._base_bytes, self._base_files = self._count() if before is None else (0, 0)
+        self._base_bytes = self._base_files = 0
+        if before is None:
+            base = _Count(path)
+            base.go_on(math.inf)
+            self._base_bytes, self._base_files = base.bytes, base.entries
         self.bytes = self.files = 0
-        #: Whether the last ``measure`` looked at every file.
+        #: Whether the last ``measure`` has come to the end of a count.
         self.walked = False
+        #: The one that is not at its end, what was free when it began, and how long it has taken so far.
+        self._count: _Count | None = None
+        self._free_then = (0, 0)
+        self._took = 0.0
         self._free = self._filesystem()
         self._next = time.monotonic() + _COUNT_SECONDS
 
@@ -111,18 +144,29 @@ class WritableFolder:
         """What a later sweep of what this sandbox leaves has to know; until when it writes is for others to say."""
         return Before(self._mode, self._here_before, self._since, 0)
 
-    def measure(self, step_bytes: int) -> tuple[int, int]:
-        """(bytes, files) grown since the start. ``step_bytes``: how much growth of the file system asks for a walk."""
+    def measure(self, step_bytes: int, seconds: float = _LOOK_SECONDS) -> tuple[int, int]:
+        """(bytes, files) grown since the start. ``step_bytes``: how much growth of the file system asks for a count.
+
+        A folder that takes longer than ``seconds`` is counted by several calls: until then what is told is the last
+        figure, or what this count has met so far where that is more.
+        """
         now = time.monotonic()
         free = self._filesystem()
         moved = self._free[0] - free[0] >= step_bytes or self._free[1] - free[1] >= 1000
         # At least every few seconds, and never more than a tenth of the time.
-        self.walked = moved or now >= self._next
+        if self._count is None and (moved or now >= self._next):
+            self._count, self._free_then, self._took = _Count(self.path), free, 0.0
+        self.walked = False
+        if self._count is not None:
+            self.walked = self._count.go_on(now + seconds)
+            used, files = (self._count.bytes - self._base_bytes, self._count.entries - self._base_files)
+            if not self.walked:
+                used, files = max(used, self.bytes), max(files, self.files)
+            self.bytes, self.files = max(0, used), max(0, files)
+            self._took += time.monotonic() - now
         if self.walked:
-            used, files = self._count()
-            self.bytes, self.files = max(0, used - self._base_bytes), max(0, files - self._base_files)
-            self._free = free
-            self._next = now + max(_COUNT_SECONDS, 10 * (time.monotonic() - now))
+            self._count, self._free = None, self._free_then
+            self._next = now + max(_COUNT_SECONDS, 10 * self._took)
         return self.bytes, self.files
 
     @property
@@ -136,18 +180,6 @@ class WritableFolder:
         except OSError:
             return 0, 0
         return v.f_bfree * v.f_frsize, v.f_ffree
-
-    def _count(self) -> tuple[int, int]:
-        seen: set[tuple[int, int]] = set()
-        total = entries = 0
-        for info, _, _ in walk(self.path, counting=True):
-            entries += 1
-            if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
-                if (info.st_dev, info.st_ino) in seen:  # a second name costs nothing
-                    continue
-                seen.add((info.st_dev, info.st_ino))
-            total += info.st_blocks * 512
-        return total, entries
 
     def _look(self, *, below_new: bool = False) -> Generator[tuple[os.stat_result, str, int, bool], None, None]:
         """Every entry, as ``walk`` yields it, and whether it is a trap. Below a folder that programs act on nothing is

@@ -57,7 +57,8 @@ def main(control_fd: int, host: int, runtime_dir: str, use: str, known: str, tri
     for name in _MORE_MODULES if use == KERNELS else ():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    seccomp.program()  # compiled once, for all children
+    for shared in (False, True):
+        seccomp.program(shared=shared)  # compiled once, for all children
     preload.settle()
     _send(control, {"event": "ready", "pid": os.getpid()})
     loads = _Loads(control, known.split(","), tried.split(","), (control_fd, host, wake_r, wake_w))
