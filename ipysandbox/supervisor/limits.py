@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ipysandbox.backends.base import Usage
+from ipysandbox.backends.base import Uncountable, Usage
 from ipysandbox.policy.model import Limits
 from ipysandbox.policy.units import format_duration, format_size
 
@@ -82,6 +82,17 @@ def hit(name: str, value: float, observed: float | None) -> LimitHit:
     option = f"{OPTIONS[name]} {_more(name, value, observed)} or " if name in OPTIONS else ""
     where = f"{key} under [limits]" if name != "gpu" else "memory_fraction under [limits.gpu]"
     return LimitHit(name, value, observed, f"limit on {words}. To allow more: {option}{where} in the policy.")
+
+
+def uncountable(found: Uncountable) -> LimitHit:
+    """There are more files than can be watched, whatever the policy allows."""
+    return LimitHit(
+        "files",
+        found.most,
+        None,
+        f"limit on disk: {found.folder} holds more than {found.most:,} files, or folders nested too deep, and what is "
+        "written there can't be watched any more. Write fewer and larger files, or move some out of it.",
+    )
 
 
 def _more(name: str, value: float, observed: float | None) -> str:
