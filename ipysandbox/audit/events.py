@@ -57,7 +57,8 @@ POLICY_TRUSTED = "policy.trusted"
 """The user approved the policy file of a project, or took that back. path, sha256, trusted."""
 
 FILES_SWEPT = "files.swept"
-"""What was left in a writable folder and is acted on by programs there was disarmed. removed [phrases]."""
+"""What was left in a writable folder and is acted on by programs there was disarmed. removed [phrases], missed
+[of folders that hold more than could be looked at]."""
 
 SUPERVISOR_FAILED = "supervisor.failed"
 """Something of ours broke, and the sandbox was ended for it. error (the exception's class name), text."""

@@ -37,6 +37,19 @@ class Change:
     size: int = 0
 
 
+class Uncountable(Exception):
+    """A folder that the sandbox writes holds more than can be counted while it runs: it can't be held to its limits
+    any more."""
+
+    def __init__(self, folder: str, most: int) -> None:
+        super().__init__(folder)
+        self.folder, self.most = folder, most
+
+
+class NotLookedAt(str):
+    """Among the phrases of a sweep: it could not look at everything in a folder, which this one is about."""
+
+
 @dataclass(frozen=True)
 class Endpoints:
     """Where the kernel inside listens: a unix socket path per channel, and the key its messages are signed with."""
@@ -104,7 +117,8 @@ class Instance(ABC):
     @abstractmethod
     def measure(self, *, brief: bool = False) -> Usage:
         """Cheap enough for 20 calls a second. ``brief``: what costs most may be half a second old. Raises
-        ProcessLookupError when the sandbox has ended."""
+        ProcessLookupError when the sandbox has ended, PermissionError when a process hides what it holds open, and
+        Uncountable."""
 
     @abstractmethod
     def cpu(self) -> float:
@@ -132,8 +146,8 @@ class Instance(ABC):
     @abstractmethod
     def sweep(self) -> list[str]:
         """Disarm what the code left in writable paths and nobody should meet there: protected names that are new,
-        pipes, sockets, devices, set-id bits. Returns one phrase for each. Slow: call it from a thread, unless it is
-        ``quick_to_sweep``."""
+        pipes, sockets, devices, set-id bits. Returns one phrase for each, ``NotLookedAt`` for each folder of which it
+        could not see all. Slow: call it from a thread, unless it is ``quick_to_sweep``."""
 
     @abstractmethod
     def quick_to_sweep(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ipysandbox.backends.base import Usage
+from ipysandbox.backends.base import Uncountable, Usage
 from ipysandbox.policy.model import Limits
 from ipysandbox.policy.units import format_duration, format_size
 
@@ -104,6 +104,17 @@ def in_words_of_a_task(hit: LimitHit) -> LimitHit:
     known = hit.name, hit.value, hit.observed
     text = hit.text.replace(": the cell ", ": the task ").replace(_advice(*known), _advice(*known, task=True))
     return replace(hit, text=text)
+
+
+def uncountable(found: Uncountable) -> LimitHit:
+    """There are more files than can be watched, whatever the policy allows."""
+    return LimitHit(
+        "files",
+        found.most,
+        None,
+        f"limit on disk: {found.folder} holds more than {found.most:,} files, or folders nested too deep, and what is "
+        "written there can't be watched any more. Write fewer and larger files, or move some out of it.",
+    )
 
 
 def _more(name: str, value: float, observed: float | None) -> str:

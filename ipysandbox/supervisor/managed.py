@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ipysandbox.audit import AuditLog, events
-from ipysandbox.backends.base import Backend, Change, Instance, StartRequest
+from ipysandbox.backends.base import Backend, Change, Instance, NotLookedAt, StartRequest
 from ipysandbox.check import check
 from ipysandbox.errors import SandboxError, StartError
 from ipysandbox.output import Cleaner, KnownSecrets, clean_text
@@ -401,7 +401,7 @@ class Managed:
             removed = await self._sweep(instance)
         finally:
             self._next_sweep = now + 10 * (time.monotonic() - now)  # a tenth of the time at most
-        self._armed = self._armed + 1 if removed else 0
+        self._armed = self._armed + 1 if any(not isinstance(text, NotLookedAt) for text in removed) else 0
         if self._armed >= _MOST_ARMED and self.instance is instance and self.lives(instance):
             self.notices.append(
                 "Such names came again between two cells, while the code went on: its sandbox was ended."

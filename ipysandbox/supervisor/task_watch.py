@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from ipysandbox.backends.base import Uncountable
 from ipysandbox.backends.linux.task_room import TaskRoom, written_by
 
 from . import limits as limit_rules
@@ -62,6 +63,9 @@ class TaskWatch:
                 self._look(run)
             try:
                 self._look_at_folders()
+            except Uncountable as exc:
+                for run in self._running.values():
+                    self._end_uncountable(run, exc)
             except Exception as exc:  # noqa: BLE001 - what can't be measured must not run
                 self._failed(exc)
             self._cost = time.monotonic() - began
@@ -89,6 +93,9 @@ class TaskWatch:
         except PermissionError:
             run.hit = replace(limit_rules.hit("disk", limits.disk, None), text=HIDDEN)
             self._stop(run)
+            return
+        except Uncountable as exc:
+            self._end_uncountable(run, exc)
             return
         except Exception as exc:  # noqa: BLE001 - what can't be measured must not run
             self._failed(exc)
@@ -118,6 +125,11 @@ class TaskWatch:
         for run in self._running.values():
             run.folder_bytes, run.folder_files = self._bytes, self._files
             run.written = _written(run)
+
+    def _end_uncountable(self, run: TaskRun, why: Uncountable) -> None:
+        if run.instance is not None and run.hit is None:
+            run.hit = limit_rules.uncountable(why)
+            self._stop(run)
 
     def _guilty(self, running: list[TaskRun], hit: limit_rules.LimitHit) -> dict[TaskRun, str]:
         """Those to end, and what more to say. A file does not tell who wrote it. A task's own count does, but for what

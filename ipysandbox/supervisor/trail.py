@@ -7,6 +7,7 @@ from typing import Any
 
 from ipysandbox.audit import AuditError, AuditLog, events
 from ipysandbox.audit.record import Severity
+from ipysandbox.backends.base import NotLookedAt
 from ipysandbox.output.redact import Redactor
 from ipysandbox.output.text import clean_characters
 
@@ -46,9 +47,18 @@ class Trail:
             self._notices.append(f"The audit trail could not be written: {exc.message}")
 
     def swept(self, removed: list[str], whence: str = "") -> None:
-        """Tell and record what was disarmed in writable folders, if anything; one phrase each, names hostile."""
+        """Tell and record what was disarmed in writable folders, if anything, and where not all could be looked at; one
+        phrase each, names hostile."""
+        missed = [_harmless(text) for text in removed if isinstance(text, NotLookedAt)]
+        removed = [_harmless(text) for text in removed if not isinstance(text, NotLookedAt)]
         if removed:
-            removed = [" ".join(clean_characters(text).split()) for text in removed]
             shown = ", ".join(removed[:5]) + (f" and {len(removed) - 5} more" if len(removed) > 5 else "")
             self._notices.append(f"Disarmed in writable folders{whence}: {shown}.")
             self.after(events.FILES_SWEPT, severity="warning", removed=removed[:100])
+        if missed:
+            self._notices.extend(f"Not all could be disarmed{whence}: {text}." for text in missed)
+            self.after(events.FILES_SWEPT, severity="alert", removed=[], missed=missed)
+
+
+def _harmless(text: str) -> str:
+    return " ".join(clean_characters(text).split())

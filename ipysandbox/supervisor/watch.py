@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ipysandbox.audit import events
-from ipysandbox.backends.base import Instance, Usage
+from ipysandbox.backends.base import Instance, Uncountable, Usage
 
 from . import limits as limit_rules
 from .background import Alarm, in_background
@@ -69,7 +69,7 @@ class Watch:
     def reset(self, instance: Instance) -> None:
         """A new sandbox; what its start has used is nobody's."""
         self.usage, self._overdrawn, self._looked = Usage(), False, 0.0
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with contextlib.suppress(ProcessLookupError, PermissionError, Uncountable):
             self.usage = instance.measure(brief=True)
         self._first, self.peak_memory = self.usage, self.usage.memory
         self._cpu_at_end, self._first_processes = self.usage.cpu, self.usage.processes
@@ -106,8 +106,8 @@ class Watch:
             self._note(cell, instance.measure(brief=True))
         except ProcessLookupError:
             alive = False
-        except PermissionError:
-            self._end_hidden(instance)
+        except (PermissionError, Uncountable) as exc:
+            self._end_uncounted(instance, exc)
         hit = limit_rules.enforced(cell.limits, instance.enforced())
         if hit is not None:
             cell.hit = cell.hit or hit
@@ -145,8 +145,8 @@ class Watch:
                         in_background(self._box.look_between_cells(instance))
                 except ProcessLookupError:
                     continue  # it ended between two looks
-                except PermissionError:
-                    self._end_hidden(instance)
+                except (PermissionError, Uncountable) as exc:
+                    self._end_uncounted(instance, exc)
                 except Exception as exc:  # noqa: BLE001 - what can't be measured must not run
                     self._box.fail(exc)
 
@@ -225,17 +225,21 @@ class Watch:
             events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed
         )
 
-    def _end_hidden(self, instance: Instance) -> None:
-        """A process made itself unreadable (by running a program it may not read): its files can't be counted."""
+    def _end_uncounted(self, instance: Instance, why: PermissionError | Uncountable) -> None:
+        """A process made itself unreadable (by running a program it may not read), or there are too many files: what it
+        has on disk can't be counted."""
         if not self._box.lives(instance):
             return  # killed for another reason, which is the one to tell
-        hit = replace(
-            limit_rules.hit("disk", self._box.limits.disk, None),
-            text=HIDDEN,
-        )
+        if isinstance(why, Uncountable):
+            hit = limit_rules.uncountable(why)
+        else:
+            hit = replace(limit_rules.hit("disk", self._box.limits.disk, None), text=HIDDEN)
         cell = self._box.cell
         if cell is not None and cell.hit is None:
             cell.hit = hit
         else:
             self._box.notices.append(f"The sandbox was ended by its {hit.text}")
+            self._box.trail.after(
+                events.LIMIT_HIT, severity="warning", limit=hit.name, value=hit.value, observed=hit.observed
+            )
         self._box.condemn(instance)

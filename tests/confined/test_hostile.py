@@ -48,7 +48,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("p") / "study"
-    for name in ("data/x.csv", ".env", "keys/server.pem"):
+    for name in ("data/x.csv", ".env", ".env~", "keys/server.pem", "m.git/config", "m.git/HEAD", "m.git/objects/x"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("content\n")
         os.utime(root / name, (1_000_000_000, 1_000_000_000))
@@ -101,6 +101,8 @@ REFUSED: dict[str, str | tuple[str, object]] = {
     "list the processes": "tried(lambda: os.listdir('/proc'))",
     "list with a temporary file's flag": "tried(lambda: os.open(os.path.dirname(S), os.O_TMPFILE | os.O_RDWR))",
     "a hidden file": "tried(lambda: open(P + '/.env'))",
+    "a copy of a hidden file": "tried(lambda: open(P + '/.env~'))",
+    "a bare repository's settings": "tried(lambda: open(P + '/m.git/config'))",
     "a hidden file's size": ("tried(lambda: os.stat(P + '/.env'))", GONE),
     "stat": ("tried(lambda: os.stat(S))", GONE),
     "lstat": ("call(6, SB, buffer)", GONE),

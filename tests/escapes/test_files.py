@@ -97,6 +97,40 @@ def test_a_hidden_name_that_appears_later_is_told_once(project: Path, box: Sandb
     assert again.notices == ("The sandbox can't see last.env: its name is hidden by files.hide.",)
 
 
+def test_copies_of_secrets_and_settings_of_bare_repositories_are_hidden(
+    project: Path, make_box: Callable[..., Sandbox]
+) -> None:
+    names = [".ipynb_checkpoints/.env-checkpoint", ".env~", "credentials (1).json", ".server.key.swp", "m.git/config"]
+    for name in (*names, "m.git/HEAD", "m.git/objects/x", "notes.txt~"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("secret-of-the-project")
+    code = f"import os\n[name for name in {[*names, 'm.git/HEAD', 'notes.txt~']!r} if os.path.exists(name)]"
+    assert make_box().run(code).value == ["m.git/HEAD", "notes.txt~"]
+
+
+def test_a_secret_that_is_replaced_in_results_stays_hidden(project: Path, make_box: Callable[..., Sandbox]) -> None:
+    (project / "results").mkdir()
+    (project / "results/id_rsa").write_text("secret-of-the-project")
+    box = make_box()
+    assert box.run("open('results/id_rsa').read()").value == ""
+    (project / "new").write_text("changed-secret")
+    (project / "new").rename(project / "results/id_rsa")
+    assert box.run("open('results/id_rsa').read()").value == ""
+
+
+def test_nothing_that_code_writes_puts_off_the_look_for_new_secrets(project: Path, box: Sandbox) -> None:
+    filled = box.run("""
+import os
+for k in range(30):
+    os.makedirs(f"results/{k}")
+    for i in range(1000): open(f"results/{k}/{i}", "w").close()
+""")
+    assert filled.status == "ok", filled.error
+    box.run("1")  # its look is the first that is slow
+    (project / "fresh.pem").write_text("secret-of-the-project")
+    assert box.run("import os; os.path.exists('fresh.pem') and open('fresh.pem').read()").value in (False, "")
+
+
 def test_what_is_written_outside_results_stays_inside(project: Path, box: Sandbox) -> None:
     before = snapshot(project)
     result = box.run("""
@@ -234,7 +268,8 @@ def test_traps_are_disarmed_however_they_are_laid(project: Path, make_box: Calla
     box = make_box()
     assert box.run("import os\n" + code).status == "ok"
     (project / "results").chmod(0o755)
-    _until(lambda: _sleeps(box.status()["pid"]))
+    # What is too deep ends it as soon as that is counted.
+    _until(lambda: box.status()["state"] == "dead" or _sleeps(box.status()["pid"]))
     # Nothing that is left counts as the user's; what is too deep counts as too many files.
     assert box.run("1").status in ("ok", "limit")
     box.close()
@@ -503,6 +538,34 @@ def test_a_results_folder_that_is_a_link_elsewhere_is_refused(
 ) -> None:
     (project / "results").symlink_to(outside)
     with pytest.raises(PolicyError, match=r"results"):
+        make_box()
+
+
+def test_what_holds_more_files_than_can_be_watched_ends_the_sandbox_and_starts_none(
+    project: Path, make_box: Callable[..., Sandbox]
+) -> None:
+    for k in range(4):
+        (project / "results" / str(k)).mkdir(parents=True)
+        (project / "results" / str(k) / "first").touch()
+        for i in range(50_000):
+            os.link(project / f"results/{k}/first", project / f"results/{k}/{i}")
+    box = make_box(overrides={"limits.disk": "16GiB"})
+    result = box.run("""
+import os
+os.makedirs("results/new")
+for k in range(20):
+    open(f"results/new/{k}.csv", "w").close()
+    for i in range(10_000): os.link(f"results/new/{k}.csv", f"results/new/{k}.{i}")
+    os.makedirs(f"results/new/n{k}"); open(f"results/new/n{k}/conftest.py", "w").close()
+import time; time.sleep(600)
+""")
+    assert result.limit is not None, (result.status, result.error)
+    assert result.limit.name == "files"
+    assert "can't be watched" in result.limit.text
+    box.close()
+    assert (project / "results/new/n0").is_dir()
+    assert not [*(project / "results").rglob("conftest.py")]
+    with pytest.raises(StartError, match=r"files\.write: .*/results holds more than 300,000 entries"):
         make_box()
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ipysandbox.policy import PROFILES, compile_patterns, is_hidden
 from ipysandbox.policy.names import PROTECTED
+from ipysandbox.policy.patterns import originals
 
 HIDE = PROFILES["default"].files.hide
 
@@ -50,11 +51,134 @@ HIDE = PROFILES["default"].files.hide
         ".python_history",
         ".local/share/ipysandbox/trusted.json",
         ".local/state/ipysandbox/left-behind/0123456789abcdef.json",
+        ".hg/hgrc",
+        ".svn/auth/svn.simple/0123",
+        ".dvc/config.local",
+        ".cargo/credentials.toml",
+        ".cargo/credentials",
+        ".mcp.json",
+        ".vscode/sftp.json",
+        ".history/src/.env_20260101120000",
+        "credentials.yaml",
+        "ana_accessKeys.csv",
+        "study-firebase-adminsdk-x1.json",
+        "prj_1234_D5678.ngc",
+        "deploy_rsa",
+        "pip.conf",
+        "kubeconfig.yml",
+        ".config/rclone/rclone.conf",
+        ".copernicusmarine/.copernicusmarine-credentials",
+        "openai_api_key.txt",
+        ".Rhistory",
     ],
 )
 def test_what_looks_like_a_secret_is_hidden(path: str) -> None:
     assert is_hidden(path, HIDE)
     assert is_hidden(PurePosixPath("project") / path, HIDE)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        # Jupyter
+        ".ipynb_checkpoints/.env-checkpoint",
+        ".ipynb_checkpoints/.netrc-checkpoint",
+        ".ipynb_checkpoints/credentials-checkpoint.json",
+        "a/.ipynb_checkpoints/secrets-checkpoint.toml",
+        ".dvc/.ipynb_checkpoints/config-checkpoint.local",
+        "credentials-Copy1.json",
+        "credentials-Copy1-Copy2.json",
+        "-Copy1.netrc",
+        ".~credentials.json",
+        "credentials.json.invalid",
+        # editors
+        ".env~",
+        "#.env#",
+        ".netrc~",
+        ".netrc.~3~",
+        "server.pem~",
+        ".server.key.swp",
+        ".netrc.swo",
+        ".secrets.toml.un~",
+        "credentials.json.save",
+        "credentials.json.save.1",
+        ".credentials.json.kate-swp",
+        "credentials.json___jb_tmp___",
+        # hands
+        "server.key.bak",
+        "server.key.bak~",
+        "server.pem.bak.old",
+        "SERVER.PEM.BAK",
+        "secrets.toml.bak",
+        "secrets.toml.bak2",
+        "secrets.toml.orig",
+        "secrets_backup.toml",
+        "secrets.backup.toml",
+        "secrets_old.json",
+        "terraform.tfstate.backup",
+        ".ssh.bak/config",
+        ".aws_old/x",
+        ".config copy/gh/hosts.yml",
+        ".git/config.bak",
+        # browsers, file managers, shared folders
+        "credentials (1).json",
+        "credentials (copy).json",
+        "credentials copy.json",
+        "credentials copy 2.json",
+        "credentials - Copy.json",
+        "credentials - Copy (2).json",
+        "Copy of credentials.json",
+        "credentials (Ana's conflicted copy 2026-01-02).json",
+        "credentials.sync-conflict-20260102-120000-ABCDEFG.json",
+        "credentials.json.1",
+    ],
+)
+def test_a_copy_of_what_is_hidden_is_hidden(path: str) -> None:
+    assert is_hidden(path, HIDE)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "path", "hidden"),
+    [
+        (["plan.txt"], "plan.txt~", True),
+        (["plan.txt"], "plan.txt.bak.bak", True),
+        (["plan*"], "x (1)", False),
+        (["/docs/plan.txt"], "docs/.ipynb_checkpoints/plan-checkpoint.txt", True),
+        (["/docs/plan.txt"], "x/docs/plan.txt~", False),
+        (["docs/*.txt"], "docs.old/plan.txt", True),
+        (["plan.txt"], "plan.txt.html", False),
+        (["plan.txt"], "plan-b.txt", False),
+        (["plan.txt"], "plan copies.txt", False),
+        # "!" means that name alone
+        (["*.pem", "!my.pem"], "my.pem", False),
+        (["*.pem", "!my.pem"], "my.pem~", True),
+        (["*.pem", "!my.pem~"], "my.pem~", False),
+        (["*.pem", "!my.pem~"], "my.pem", True),
+        (["*.pem", "!my.pem~", "my.pem~"], "my.pem~", True),
+    ],
+)
+def test_the_users_patterns_mean_copies_too_and_exceptions_do_not(patterns: list[str], path: str, hidden: bool) -> None:
+    assert is_hidden(path, patterns) is hidden
+
+
+def test_what_a_pattern_says_of_git_holds_in_every_repository() -> None:
+    def hidden(path: str, *patterns: str) -> bool:
+        return compile_patterns(patterns or HIDE).match(path.rsplit("/", 1)[-1], path, in_repository=True)
+
+    assert hidden("mirror.git/config")
+    assert hidden("mirror.git/config.bak")
+    assert hidden("mirror.git/logs")
+    assert not hidden("mirror.git/HEAD")
+    assert not hidden("mirror.git/objects")
+    assert not hidden("mirror.git/config", ".git/config", "!mirror.git/config")
+    assert not compile_patterns(HIDE).match("config", "mirror.git/config")
+
+
+@given(st.text("ab~#.- ()_1kcopyld", max_size=40))
+def test_to_look_for_what_a_copy_was_made_of_comes_to_an_end(name: str) -> None:
+    found = originals(name)
+    assert len(found) == len(set(found))
+    assert all(0 < len(one) < len(name) for one in found)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +201,13 @@ def test_what_looks_like_a_secret_is_hidden(path: str) -> None:
         "history.csv",
         "secrets_of_the_sea.txt",
         "ssh/notes.md",
+        "data/part.1",
+        "notes copy.txt",
+        "model (1).pt",
+        "x.csv.bak",
+        ".ipynb_checkpoints/analysis-checkpoint.ipynb",
+        "Makefile.old",
+        ".env-example",
     ],
 )
 def test_ordinary_files_are_seen(path: str) -> None:
@@ -104,6 +235,26 @@ def test_ordinary_files_are_seen(path: str) -> None:
         ".bashrc",
         ".jupyter/x",
         ".ipython/profile_default/startup/x.py",
+        "results/test_model.py",
+        "results/model_test.py",
+        "results/__pycache__/conftest.cpython-311-pytest-9.0.0.pyc",
+        "results/.jupytext.py",
+        "jupytext.toml",
+        "sitecustomize/__init__.py",
+        "sitecustomize.pyc",
+        "sitecustomize.cpython-311-x86_64-linux-gnu.so",
+        "__pycache__/usercustomize.cpython-311.pyc",
+        "dodo.py",
+        "Taskfile.yml",
+        ".justfile",
+        ".pdbrc.py",
+        ".pdm-python",
+        "rust-toolchain.toml",
+        "profile.do",
+        ".emacs",
+        "eslint.config.mjs",
+        "Jenkinsfile",
+        ".bash_aliases",
     ],
 )
 def test_what_another_program_would_obey_is_protected(path: str) -> None:
@@ -111,10 +262,27 @@ def test_what_another_program_would_obey_is_protected(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["results/x.csv", "results/fig.png", "results/model.pkl", "src/a.py", "notes.md", "a.toml"]
+    "path",
+    [
+        "results/x.csv",
+        "results/fig.png",
+        "results/model.pkl",
+        "src/a.py",
+        "notes.md",
+        "a.toml",
+        "results/test_scores.csv",
+        "results/latest.py",
+        "results/testing.py",
+        "results/Makefile",
+        "results/Snakefile",
+        "results/package.json",
+        "results/environment.yml",
+        "results/conftest.py.untrusted",
+        "results/.envrc~",
+    ],
 )
 def test_ordinary_results_are_not_protected(path: str) -> None:
-    assert not compile_patterns(PROTECTED).covers(path)
+    assert not compile_patterns(PROTECTED, copies=False).covers(path)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ipysandbox.backends.base import Endpoints, Usage
 from . import processes, scratch, tasks
 from .confined_plan import ConfinedPlan
 from .instance import LinuxInstance
+from .layout import Spent
 from .writable import WritableFolder
 
 #: The monitor ends everything within moments; a person's machine may be slow.
@@ -41,7 +42,7 @@ class ConfinedInstance(LinuxInstance):
         report: socket.socket,
         log_fd: int,
         folders: list[WritableFolder],
-        hidden: Callable[[], list[str]],
+        hidden: Callable[[], tuple[list[str], Spent]],
     ) -> None:
         super().__init__(plan, endpoints, guarantees, report, log_fd, folders, hidden)
         self._scratch_path = plan.scratch

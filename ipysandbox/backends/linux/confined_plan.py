@@ -118,7 +118,7 @@ def rules(
     hidden = compile_patterns(effective.hidden)
     left_out: list[str] = []
     for path in without_inner(effective.read):
-        names = find_hidden(path, hidden, places=places) if path.is_dir() else []
+        names = find_hidden(path, hidden, places=places, leave_out=effective.write) if path.is_dir() else []
         left_out += (f"{path}/{name}" for name in names)
         found += _readable(path, names)
     for path in effective.write:
@@ -156,9 +156,9 @@ def _readable(top: Path, hidden: list[str]) -> list[tuple[str, int]]:
 
 def _refuse_covered(effective: Effective, folder: Path) -> None:
     """A writable folder is writable all the way down: a name in it that must be hidden or kept can't be."""
-    hidden, protected = compile_patterns(effective.hidden), compile_patterns(effective.protected)
-    for what, find, patterns in (("hidden", find_hidden, hidden), ("protected", find_protected, protected)):
-        names = find(folder, patterns)
+    hidden, protected = compile_patterns(effective.hidden), compile_patterns(effective.protected, copies=False)
+    found = {"hidden": find_hidden(folder, hidden, writable=True), "protected": find_protected(folder, protected)}
+    for what, names in found.items():
         if names:
             raise StartError(
                 f"files.write: {folder} holds {names[0]}, which must stay {what}; without namespaces that can't be "

@@ -29,12 +29,13 @@ from .attempts import Attempts
 from .confined_plan import ConfinedPlan
 from .gpu import Cards, Meter
 from .groups import Group, Used
+from .layout import Spent
 from .left_behind import Record
 from .plan import Overlay, Plan
 from .rootfs import ordered
 from .shared_bound import SharedBound
 from .walk import walk
-from .writable import WritableFolder
+from .writable import WritableFolder, sweep_all
 
 if TYPE_CHECKING:
     from .zygotes import Zygote
@@ -85,7 +86,7 @@ class LinuxInstance(Instance):
         report: socket.socket,
         log_fd: int,
         folders: list[WritableFolder],
-        hidden: Callable[[], list[str]],
+        hidden: Callable[[], tuple[list[str], Spent]],
     ) -> None:
         self.plan, self.endpoints, self.guarantees, self.pid = plan, endpoints, guarantees, 0
         self._folders = folders
@@ -432,24 +433,25 @@ class LinuxInstance(Instance):
     async def _names_to_cover(self) -> tuple[list[str], list[tuple[WritableFolder, dict[str, Any]]]]:
         """What the policy hides, as the host has it now, and what programs act on that the user has put into writable
         folders. Looked for before every cell, but for a project so large that looking takes long: there at most a
-        twentieth of the time, and in between nothing is found."""
+        twentieth of the time, and in between nothing is found. Nothing that the code does puts a look off: neither
+        what it writes nor what it keeps busy counts."""
         now = time.monotonic()
         if now < self._next_look:
             return [], []
         loop = asyncio.get_running_loop()
         try:
-            found = await asyncio.wait_for(loop.run_in_executor(None, self._look_for_names), _LOOK_SECONDS)
+            found, own, spent = await asyncio.wait_for(loop.run_in_executor(None, self._look_for_names), _LOOK_SECONDS)
         except asyncio.TimeoutError:  # answered when the sandbox started, and no longer does
             raise reach.no_answer(self.plan.project) from None
-        cost = time.monotonic() - now
+        cost = spent.seconds if self.untouched() else spent.computing
         self._next_look = now + (20 * cost if cost > _QUICK_LOOK else 0.0)
-        return found
+        return found, own
 
-    def _look_for_names(self) -> tuple[list[str], list[tuple[WritableFolder, dict[str, Any]]]]:
-        found = self._find_hidden()
+    def _look_for_names(self) -> tuple[list[str], list[tuple[WritableFolder, dict[str, Any]]], Spent]:
+        found, spent = self._find_hidden()
         own = [there for folder in self._folders if (there := self._put_there(folder))] if self.namespaces else []
         # Asked last: nothing inside can have made what was found before.
-        return found, own if own and self.untouched() else []
+        return found, own if own and self.untouched() else [], spent
 
     def _put_there(self, folder: WritableFolder) -> tuple[WritableFolder, dict[str, Any]] | None:
         """What has appeared and only the user can have put there: no other sandbox that writes there has run either."""
@@ -467,7 +469,7 @@ class LinuxInstance(Instance):
         alive = self.alive()
         self._wakes()
         self._run_times = processes.run_times(self.pid) if alive else None
-        done = [f"{folder.path.name}/{text}" for folder in self._folders for text in folder.sweep()]
+        done = sweep_all(self._folders)
         if not all(folder.whole for folder in self._folders):
             self._run_times = None  # what is still there may be the sandbox's
         for record in self.records:
@@ -478,7 +480,8 @@ class LinuxInstance(Instance):
         return done
 
     def quick_to_sweep(self) -> bool:
-        return sum(folder.entries for folder in self._folders) < _QUICK_ENTRIES
+        # What has ended was not counted at its end.
+        return self.alive() and sum(folder.entries for folder in self._folders) < _QUICK_ENTRIES
 
     def untouched(self) -> bool:
         return self._run_times is not None and self._run_times == processes.run_times(self.pid)
@@ -491,7 +494,8 @@ class LinuxInstance(Instance):
                 self._rest = processes.Rest(self._run_times)
         if self._rest is not None and not self._rest.holds():
             self._wakes()
-        return self._rest is not None
+        # The look that is left out for a sandbox at rest is the one that ends it where there is too much to watch.
+        return self._rest is not None and not any(folder.full for folder in self._folders)
 
     def _wakes(self) -> None:
         if self._rest is not None:

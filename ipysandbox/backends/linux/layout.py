@@ -19,6 +19,7 @@ from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 from ipysandbox.policy.paths import without_inner
 
 from .plan import Bind, Overlay
+from .walk import MOST_ENTRIES, too_many
 
 HOME = "/home/sandbox"
 
@@ -52,6 +53,14 @@ _HIDE_ENTRIES = 500_000
 
 
 @dataclass(frozen=True)
+class Spent:
+    """What a look has taken where no sandbox writes (seconds): by the clock, and of the processor alone."""
+
+    seconds: float
+    computing: float
+
+
+@dataclass(frozen=True)
 class Layout:
     binds: tuple[Bind, ...]
     overlays: tuple[Overlay, ...]
@@ -71,7 +80,7 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
     seen_whole = project in effective.read
     writable = effective.policy.files.workspace == "overlay"
     hidden = compile_patterns(effective.hidden)
-    protected = compile_patterns(effective.protected)
+    protected = compile_patterns(effective.protected, copies=False)
     inner = [p for p in (*effective.read, *effective.write) if p != project and project in p.parents]
     folders: list[str] = []
     files: list[str] = []
@@ -85,7 +94,10 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
                 target=str(project),
                 source=str(project) if seen_whole else "",
                 writable=writable,
-                hidden=tuple(find_hidden(project, hidden, mounts_shown=())) if seen_whole else (),
+                # Writable folders are mounted over it.
+                hidden=tuple(find_hidden(project, hidden, mounts_shown=(), leave_out=effective.write))
+                if seen_whole
+                else (),
                 folders=tuple(folders),
                 files=tuple(files),
             )
@@ -94,14 +106,15 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
         if seen_whole and (path == project or project in path.parents):
             continue
         if path.is_dir():
-            names = find_hidden(path, hidden, mounts_shown=(), places=places)
+            names = find_hidden(path, hidden, mounts_shown=(), places=places, leave_out=effective.write)
             overlays.append(Overlay(str(path), str(path), writable and project in path.parents, tuple(names)))
         else:
             binds.append(Bind(str(path), from_policy=True))
     for path in effective.write:
         binds.append(Bind(str(path), writable=True, from_policy=True))
         # A writable folder is shown itself, not through an overlay: cover what it holds of hidden or protected names.
-        found = (f"{path}/{name}" for name in (*find_hidden(path, hidden), *find_protected(path, protected)))
+        names = [*find_hidden(path, hidden, writable=True), *find_protected(path, protected)]
+        found = (f"{path}/{name}" for name in names)
         # A link can't be covered, and need not be: what it points to is not there.
         covered += [name for name in found if not os.path.islink(name)]
     for overlay in overlays:
@@ -120,17 +133,24 @@ def _refuse_mounts_inside(overlay: Overlay) -> None:
         )
 
 
-def hidden_paths(effective: Effective) -> list[str]:
-    """Absolute paths of everything below the policy's paths that is to be hidden, as they are now."""
+def hidden_paths(effective: Effective) -> tuple[list[str], Spent]:
+    """Absolute paths of everything below the policy's paths that is to be hidden, as they are now, and what it took to
+    look for them outside writable folders."""
     matcher = compile_patterns(effective.hidden)
-    tops = (*effective.read, *effective.write)
     places = interpreter_places()
-    return [
-        f"{path}/{name}"
-        for path in without_inner(tops)
-        if path.is_dir()
-        for name in find_hidden(path, matcher, mounts_shown=effective.write, places=places)
-    ]
+    write = effective.write
+    found: list[str] = []
+    began, computed = time.monotonic(), time.thread_time()
+    for path in without_inner((*effective.read, *write)):
+        if path.is_dir() and path not in write:
+            names = find_hidden(path, matcher, mounts_shown=write, places=places, leave_out=write)
+            found += (f"{path}/{name}" for name in names)
+    spent = Spent(time.monotonic() - began, time.thread_time() - computed)
+    for path in write:
+        if path.is_dir():
+            names = find_hidden(path, matcher, mounts_shown=write, places=places, writable=True)
+            found += (f"{path}/{name}" for name in names)
+    return found, spent
 
 
 def interpreter_places() -> list[Path]:
@@ -192,8 +212,8 @@ def _texts(inside_id: int) -> dict[str, str]:
 
 
 def find_protected(top: Path, patterns: Matcher) -> list[str]:
-    """As ``find_hidden``, and what git obeys in folders that are repositories by themselves."""
-    return find_hidden(top, patterns, repositories=True)
+    """As ``find_hidden`` in a writable folder, and what git obeys in folders that are repositories by themselves."""
+    return find_hidden(top, patterns, obeyed=True, writable=True)
 
 
 def find_hidden(
@@ -201,13 +221,17 @@ def find_hidden(
     patterns: Matcher,
     *,
     mounts_shown: Sequence[Path] | None = None,
-    repositories: bool = False,
+    obeyed: bool = False,
     places: Sequence[Path] | None = None,
+    leave_out: Sequence[Path] = (),
+    writable: bool = False,
 ) -> list[str]:
-    """Relative paths below ``top`` that the patterns match, outermost only.
+    """Relative paths below ``top`` that the patterns match, outermost only. In a folder that git takes for a
+    repository what they say of .git is meant as well; ``obeyed``: instead, all that git obeys there.
 
     ``mounts_shown``: below which folders what is mounted inside ``top`` is shown too (None: everywhere). An overlay
-    doesn't show it, so that need not answer. ``places``: the interpreter's, looked up unless given. Raises StartError
+    doesn't show it, so that need not answer. ``places``: the interpreter's, looked up unless given. ``leave_out``:
+    folders that are searched by themselves. ``writable``: no more may lie here than can be watched. Raises StartError
     when the folder can't be searched to its end: an unseen name would not be hidden.
     """
     found: list[str] = []
@@ -217,6 +241,7 @@ def find_hidden(
     shown = [m for m in mounts if mounts_shown is None or any(Path(m).is_relative_to(path) for path in mounts_shown)]
     reach.require([top, *shown])
     skip |= mounts.difference(shown)
+    skip.update(map(str, leave_out))
     stack, entries = [""], 0
     while stack:
         prefix = stack.pop()
@@ -227,16 +252,17 @@ def find_hidden(
             continue  # what this user may not list, the sandbox may not either
         except FileNotFoundError:
             continue
-        obeyed: frozenset[str] = frozenset()
-        if repositories and in_repository({row.name for row in listing}.__contains__):
-            obeyed = REPOSITORY_OBEYED
+        repository = in_repository({row.name for row in listing}.__contains__)
+        own = REPOSITORY_OBEYED if repository and obeyed else frozenset[str]()
         for row in listing:
             entries += 1
             relative = prefix + row.name
-            if row.name in obeyed or patterns.match(row.name, relative):
+            if row.name in own or patterns.match(row.name, relative, in_repository=repository and not obeyed):
                 found.append(relative)
             elif row.is_dir(follow_symlinks=False) and not _skips(relative, skip, top):
                 stack.append(relative + "/")
+        if writable and entries > MOST_ENTRIES:
+            raise too_many(top)
         if entries > _HIDE_ENTRIES or time.monotonic() > deadline:
             raise StartError(
                 f"files.hide: {top} is too large, or too slow, to search for names to hide "

@@ -25,7 +25,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective
 
 from . import processes
-from .writable import MOST_TRAPS, Before, Identity, WritableFolder, by_path
+from .writable import Before, Identity, WritableFolder, by_path, sweep_all
 
 _NAME, _ENDING = "left-behind", ".json"
 #: Beside a record: since its last sweep nothing of its sandbox has run.
@@ -37,14 +37,12 @@ _TOUCH_SECONDS = 5.0
 _MARGIN_SECONDS = 20.0
 #: Of a sandbox whose supervisor was killed: how long its end is waited for.
 _END_SECONDS = 10.0
-#: Until another start has looked at what lies in its folders.
-_TURN_SECONDS = 45.0
+#: Until another start has looked at what lies in its folders: somewhat more than a sweep takes.
+_TURN_SECONDS = 75.0
 #: Bytes of a record, and of them those for names: at least ten thousand.
 _MOST_BYTES, _MOST_LISTED = 16 << 20, 15 << 20
 #: Looks at a folder in which others keep starting and ending.
 _TRIES = 5
-#: The walk for traps itself ends after three times as many as these sweeps can find.
-_MOST_SWEEPS = 10
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: What reading something raises that is not what we write.
 _BROKEN = (ValueError, KeyError, TypeError, RecursionError)
@@ -125,10 +123,11 @@ class Record:
                 os.utime(self._fd)
 
     def remove(self) -> None:
-        """All has been swept."""
+        """All has been swept; what could not be looked at to its end is for the next start."""
         if self._fd >= 0:
-            with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()
+            if self.folder.stopped_after is None:
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.unlink()
             self._let_go_of_rest()
             os.close(self._fd)
             self._fd = -1
@@ -200,7 +199,7 @@ def _record(name: str, content: bytes) -> dict[str, Any]:
 
 def writable(path: Path, effective: Effective) -> WritableFolder:
     """A folder as a sandbox finds it that begins now: what others who write there may have laid is not trusted."""
-    protected, hidden = by_path(effective.protected), by_path(effective.hidden)
+    protected, hidden = by_path(effective.protected, copies=False), by_path(effective.hidden, copies=True)
     before = others(path)
     for _ in range(_TRIES):
         folder = WritableFolder(path, protected, hidden, awake=before.awake)
@@ -235,7 +234,7 @@ def disarm(paths: Sequence[Path], done: list[str]) -> None:
         names = _names(directory)
         for name in names:
             if not name.endswith(_REST):
-                done += _take(name, directory, real)
+                _take(name, directory, real, done)
             elif name[: -len(_REST)] + _ENDING not in names:
                 with contextlib.suppress(OSError):
                     os.unlink(name, dir_fd=directory)
@@ -267,35 +266,35 @@ def _lock(directory: int) -> None:
         time.sleep(0.01)
 
 
-def _take(name: str, directory: int, paths: Sequence[Path]) -> list[str]:
+def _take(name: str, directory: int, paths: Sequence[Path], done: list[str]) -> None:
     """Follow one record, if it is for these folders and nobody holds it, and remove it."""
     if name in _folders and not any(_overlap(_folders[name], other) for other in paths):
-        return []
+        return
     try:
         fd = os.open(name, os.O_RDWR | _OPEN, dir_fd=directory)
     except FileNotFoundError:
-        return []  # its sandbox has just ended in order
+        return  # its sandbox has just ended in order
     except OSError:
-        return _broken(name, directory)
+        done += _broken(name, directory)
+        return
     with open(fd, "rb") as file:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return []
-        done: list[str] = []
+            return
         if name.endswith(_ENDING):  # else its supervisor was killed before the sandbox began
             try:
                 record = _record(name, file.read(_MOST_BYTES))
             except (*_BROKEN, OSError):
-                return _broken(name, directory)
+                done += _broken(name, directory)
+                return
             path = _folders[name]
             if not any(_overlap(path, other) for other in paths):
-                return []
-            done = _follow(path, record, os.fstat(fd).st_mtime_ns)
+                return
+            _follow(path, record, os.fstat(fd).st_mtime_ns, done)
         for gone in (name, name.removesuffix(_ENDING) + _REST):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(gone, dir_fd=directory)
-    return done
 
 
 def _broken(name: str, directory: int) -> list[str]:
@@ -307,7 +306,7 @@ def _broken(name: str, directory: int) -> list[str]:
     ]
 
 
-def _follow(path: Path, record: dict[str, Any], lived: int) -> list[str]:
+def _follow(path: Path, record: dict[str, Any], lived: int, done: list[str]) -> None:
     for pid, started in record["processes"]:
         if not _ended(pid, started):
             raise StartError(
@@ -318,23 +317,24 @@ def _follow(path: Path, record: dict[str, Any], lived: int) -> list[str]:
     try:
         info = os.lstat(path)
     except FileNotFoundError:
-        return []
+        return
     if info.st_ino != record["inode"] or os.path.realpath(path) != str(path):
-        return [f"nothing in {path}, which is another folder than it was: look into that one before you use it"]
+        done.append(f"nothing in {path}, which is another folder than it was: look into that one before you use it")
+        return
     # Of some file systems the number differs after the machine's next start.
     devices = {record["device"]: info.st_dev}
     here = {name: (kind, devices.get(device, device), *rest) for name, (kind, device, *rest) in record["here"].items()}
     # Of what is not listed, an older one is the user's.
     since = 0 if record["whole"] else record["since"]
     before = Before(record["mode"], here, since, lived + int(_MARGIN_SECONDS * 1e9))
-    folder = WritableFolder(path, by_path(record["protected"]), by_path(record["hidden"]), before)
-    done: list[str] = []
-    for _ in range(_MOST_SWEEPS):
-        found = folder.sweep()
-        done += [f"{path.name}/{text}" for text in found]
-        if len(found) < MOST_TRAPS:
-            break
-    return done
+    protected, hidden = by_path(record["protected"], copies=False), by_path(record["hidden"], copies=True)
+    folder = WritableFolder(path, protected, hidden, before)
+    done += sweep_all([folder])
+    if folder.stopped_after is not None:
+        raise StartError(
+            f"{path} holds more than can be looked at: what an earlier sandbox left there could not all be disarmed",
+            hint=f"Copy what you need out of {path} by name and remove it, or point files.write at another folder.",
+        )
 
 
 def _ended(pid: int, started: int) -> bool:

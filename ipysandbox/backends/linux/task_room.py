@@ -31,7 +31,7 @@ from .instance import FilesChanged, until_files_hold
 from .plan import Plan
 from .task_instance import Task
 from .uses import TASKS
-from .writable import WritableFolder
+from .writable import WritableFolder, sweep_all
 from .zygote_handle import START_SECONDS
 from .zygotes import Zygote, Zygotes, until_fit
 
@@ -190,7 +190,7 @@ class TaskRoom:
         return [record for worker in self.workers for record in worker.records]
 
     def sweep(self) -> list[str]:
-        return [f"{folder.path.name}/{text}" for folder in self.folders for text in folder.sweep()]
+        return sweep_all(self.folders)
 
     # -- end
 

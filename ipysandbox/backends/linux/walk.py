@@ -11,26 +11,26 @@ import stat
 from collections.abc import Generator
 from pathlib import Path
 
-#: Most entries looked at in one walk; what lies beyond is counted as over any limit on files.
+from ipysandbox.errors import StartError
+
+#: Most entries in a folder that is watched: to count more takes longer than the next of them to be made.
 MOST_ENTRIES = 300_000
 MOST_DEPTH = 200
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def walk(root: Path | int, *, counting: bool = False) -> Generator[tuple[os.stat_result, str, int], None, None]:
+def walk(root: Path | int) -> Generator[tuple[os.stat_result, str, int], None, None]:
     """Every entry below ``root`` (a path, or a descriptor that is then closed), depth first.
 
-    Yields (lstat, relative path, descriptor of its folder), and stops after ``MOST_ENTRIES``. Folders deeper than
-    ``MOST_DEPTH`` are not entered; where entries are counted, one counts as that many, so that hiding things in depth
-    runs into the limit on files instead of past it. A folder is opened before it is yielded: what lies in one that the
-    consumer renames comes all the same, under the name that it had.
+    Yields (lstat, relative path, descriptor of its folder). Whoever reads decides how many are enough. Folders deeper
+    than ``MOST_DEPTH`` are not entered: see ``is_deep``. A folder is opened before it is yielded: what lies in one that
+    the consumer renames comes all the same, under the name that it had.
     """
     try:
         levels = [(root if isinstance(root, int) else _open_folder(str(root)), "")]
     except OSError:
         return
     rows = [os.scandir(levels[0][0])]
-    entries = 0
     try:
         while rows:
             try:
@@ -46,22 +46,30 @@ def walk(root: Path | int, *, counting: bool = False) -> Generator[tuple[os.stat
                 info = os.stat(row.name, dir_fd=folder, follow_symlinks=False)
             except OSError:
                 continue  # gone meanwhile
-            deep = len(levels) >= MOST_DEPTH
-            if stat.S_ISDIR(info.st_mode) and not deep:
+            if stat.S_ISDIR(info.st_mode) and len(levels) < MOST_DEPTH:
                 with contextlib.suppress(OSError):
                     deeper = _open_folder(row.name, folder)
                     levels.append((deeper, f"{prefix}{row.name}/"))
                     rows.append(os.scandir(deeper))
-            for _ in range(MOST_ENTRIES if deep and counting else 1):
-                entries += 1
-                yield info, prefix + row.name, folder
-                if entries >= MOST_ENTRIES:
-                    return
+            yield info, prefix + row.name, folder
     finally:
         for iterator in rows:
             iterator.close()
         for folder, _ in levels:
             os.close(folder)
+
+
+def is_deep(relative: str) -> bool:
+    """Whether ``walk`` has not entered the entry of that path, were it a folder."""
+    return relative.count("/") >= MOST_DEPTH - 1
+
+
+def too_many(folder: Path | str) -> StartError:
+    """Nothing may run that writes there."""
+    return StartError(
+        f"files.write: {folder} holds more than {MOST_ENTRIES:,} entries: what is written there can't be watched",
+        hint="Point files.write at another folder, or move what lies there elsewhere.",
+    )
 
 
 def _open_folder(name: str, parent: int | None = None) -> int:

@@ -12,17 +12,20 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ipysandbox.backends.base import NotLookedAt, Uncountable
 from ipysandbox.policy import compile_patterns
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 
-from .walk import MOST_DEPTH, MOST_ENTRIES, allow, walk
+from .walk import MOST_ENTRIES, allow, is_deep, too_many, walk
 
-#: A walk for traps that finds more than this has found one: the rest is told as a number.
+#: Traps that a sweep names; the rest of what it disarmed is told as a number.
 MOST_TRAPS = 10_000
+#: A sweep ends after that long, however much lies there, and says so.
+SWEEP_SECONDS = 60.0
 #: Between two counts, where the file system tells of no growth.
 _COUNT_SECONDS = 2.0
 #: So long (seconds) one ``measure`` counts; the next goes on.
@@ -55,24 +58,30 @@ class Before:
         return (self.mode, self.here) != (other.mode, other.here)
 
 
-def by_path(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Whether one of the patterns means the entry at a relative path."""
-    matcher = compile_patterns(patterns)
+def by_path(patterns: Sequence[str], *, copies: bool) -> Callable[[str], bool]:
+    """Whether one of the patterns means the entry at a relative path; ``copies``: or a copy of such."""
+    matcher = compile_patterns(patterns, copies=copies)
     return lambda relative: matcher.match(_name(relative), relative)
 
 
 class _Count:
-    """Bytes and entries below a folder, as far as it has come."""
+    """Bytes and entries below a folder, as far as it has come: not beyond ``MOST_ENTRIES``."""
 
     def __init__(self, path: Path) -> None:
         self.bytes = self.entries = 0
+        #: Whether there are too many, and whether some lie too deep to be looked into.
+        self.full = self.deep = False
         self._seen: set[tuple[int, int]] = set()
-        self._walk = walk(path, counting=True)
+        self._walk = walk(path)
 
     def go_on(self, until: float) -> bool:
         """Until a moment of the monotonic clock; whether all is counted."""
-        for info, _, _ in self._walk:
+        for info, relative, _ in self._walk:
             self.entries += 1
+            self.full = self.entries >= MOST_ENTRIES
+            if self.full:
+                return True
+            self.deep = self.deep or is_deep(relative)
             if info.st_nlink > 1 and not stat.S_ISDIR(info.st_mode):
                 if (info.st_dev, info.st_ino) in self._seen:  # a second name costs nothing
                     continue
@@ -87,7 +96,8 @@ class WritableFolder:
     """One writable path of a sandbox. ``protected`` tells, by relative path, the names that programs act on, ``hidden``
     those that no sandbox may read. ``before``: sweep what an earlier sandbox has left; it is not to be measured.
     ``awake``: other sandboxes that may be writing here just now, by their folders and what lay there before them; what
-    else bears a name that programs act on does not count as having been here."""
+    else bears a name that programs act on does not count as having been here. Raises StartError where more lies here
+    than can be watched."""
 
     def __init__(
         self,
@@ -108,9 +118,19 @@ class WritableFolder:
         self._mode = stat.S_IMODE(os.stat(path).st_mode)
         #: Whether the last look at what lies here met all of it, and the last ``sweep`` disarmed all that it met.
         self.whole = True
+        #: After so many entries that look gave up, if it did.
+        self.stopped_after: int | None = None
         self._told: set[str] = set()
         # By name and inode: an old file can be moved to such a name, and what bore it be moved away with its folder.
         self._here_before: Mapping[str, Identity] = {} if before is None else before.here
+        #: Whether more lies here than can be watched, as far as is known.
+        self.full = False
+        base = _Count(path)
+        if before is None:
+            base.go_on(math.inf)
+        if base.full:
+            raise too_many(path)
+        self._base_bytes, self._base_files, self._base_deep = base.bytes, base.entries, base.deep
         if before is None:
             found = (
                 (relative, _identity(info, relative, folder)) for info, relative, folder, trap in self._look() if trap
@@ -125,11 +145,6 @@ class WritableFolder:
         self._earlier = before
         # What programs act on is covered inside: it keeps its content and its name, wherever its folder is moved.
         self._trust(self._here_before)
-        self._base_bytes = self._base_files = 0
-        if before is None:
-            base = _Count(path)
-            base.go_on(math.inf)
-            self._base_bytes, self._base_files = base.bytes, base.entries
         self.bytes = self.files = 0
         #: Whether the last ``measure`` has come to the end of a count.
         self.walked = False
@@ -148,7 +163,7 @@ class WritableFolder:
         """(bytes, files) grown since the start. ``step_bytes``: how much growth of the file system asks for a count.
 
         A folder that takes longer than ``seconds`` is counted by several calls: until then what is told is the last
-        figure, or what this count has met so far where that is more.
+        figure, or what this count has met so far where that is more. Raises Uncountable.
         """
         now = time.monotonic()
         free = self._filesystem()
@@ -157,16 +172,21 @@ class WritableFolder:
         if self._count is None and (moved or now >= self._next):
             self._count, self._free_then, self._took = _Count(self.path), free, 0.0
         self.walked = False
-        if self._count is not None:
-            self.walked = self._count.go_on(now + seconds)
-            used, files = (self._count.bytes - self._base_bytes, self._count.entries - self._base_files)
+        count = self._count
+        if count is not None:
+            self.walked = count.go_on(now + seconds)
+            used, files = count.bytes - self._base_bytes, count.entries - self._base_files
             if not self.walked:
                 used, files = max(used, self.bytes), max(files, self.files)
             self.bytes, self.files = max(0, used), max(0, files)
             self._took += time.monotonic() - now
+            # What hides in depth is as much as can be.
+            self.full = self.full or count.full or (count.deep and not self._base_deep)
         if self.walked:
             self._count, self._free = None, self._free_then
             self._next = now + max(_COUNT_SECONDS, 10 * self._took)
+        if self.full:
+            raise Uncountable(self.path.name, MOST_ENTRIES)
         return self.bytes, self.files
 
     @property
@@ -181,14 +201,19 @@ class WritableFolder:
             return 0, 0
         return v.f_bfree * v.f_frsize, v.f_ffree
 
-    def _look(self, *, below_new: bool = False) -> Generator[tuple[os.stat_result, str, int, bool], None, None]:
+    def _look(
+        self, *, below_new: bool = False, until: float | None = None
+    ) -> Generator[tuple[os.stat_result, str, int, bool], None, None]:
         """Every entry, as ``walk`` yields it, and whether it is a trap. Below a folder that programs act on nothing is
         looked at: it is covered as a whole, and a repository changes whenever its owner works in it. ``below_new``: but
-        for one that was not here before."""
+        for one that was not here before. ``until``: when to give up, by the clock; else after ``MOST_ENTRIES``."""
         passed, met = "/", 0
-        self.whole = True
+        self.whole, self.stopped_after = True, None
         with contextlib.closing(walk(self.path)) as entries:
             for info, relative, folder in entries:
+                if met >= MOST_ENTRIES if until is None else time.monotonic() > until:
+                    self.whole, self.stopped_after = False, met
+                    return
                 met += 1
                 if relative.startswith(passed):
                     continue
@@ -196,10 +221,9 @@ class WritableFolder:
                 if stat.S_ISDIR(info.st_mode):
                     if trap and not (below_new and not self._was_here(info, relative, folder)):
                         passed = f"{relative}/"
-                    elif relative.count("/") >= MOST_DEPTH - 1:
+                    elif is_deep(relative):
                         self.whole = False
                 yield info, relative, folder, trap
-        self.whole = self.whole and met < MOST_ENTRIES
 
     def new_names(self) -> dict[str, Identity]:
         """What the next ``sweep`` would disarm, but for pipes, sockets, devices and set-id files."""
@@ -256,31 +280,39 @@ class WritableFolder:
         """Disarm what was left and should not have been; what was there before stays as it is.
 
         A name that programs act on is renamed, and what lies below it looked at too; a pipe, socket or device is
-        removed; set-id bits are cleared. Returns what was done, one phrase each.
+        removed; set-id bits are cleared. Returns what was done, one phrase each. However many there are, it takes no
+        longer than ``SWEEP_SECONDS``: see ``stopped_after``.
         """
         done: list[str] = []
+        more = 0
         self.written, self.written_total = [], 0
-        entries = self._look(below_new=True)
+        entries = self._look(below_new=True, until=time.monotonic() + SWEEP_SECONDS)
         here: dict[str, Identity] = {}
+        met = 0
         for info, relative, folder, trap in entries:
+            met += 1
             if trap and self._was_here(info, relative, folder):
                 here[relative] = _identity(info, relative, folder)
-            if stat.S_ISDIR(info.st_mode) and relative.count("/") >= MOST_DEPTH - 1:
+            if stat.S_ISDIR(info.st_mode) and is_deep(relative):
                 self._tell_once(done, f"{relative[:60]}… is nested too deep to be looked into")
             if not trap:
                 self._note_written(info, relative)
             if not trap or self._was_here(info, relative, folder) or not self._in_time(info):
                 continue
-            if len(done) >= MOST_TRAPS:
-                self.whole = False
-                break
             try:
-                done.append(self._disarm(info, _name(relative), folder, relative))
+                text = self._disarm(info, _name(relative), folder, relative)
             except OSError as exc:
                 self.whole = False
                 text = f"{relative} could not be disarmed ({exc.strerror}): look at it before you use this folder"
                 self._tell_once(done, text)
-        entries.close()
+                continue
+            if len(done) < MOST_TRAPS:
+                done.append(text)
+            else:
+                more += 1
+        self.full = met >= MOST_ENTRIES or self.stopped_after is not None
+        if more:
+            done.append(f"… and {more:,} more")
         if self.whole and self._earlier is None:
             # What has gone, by its owner's hand or another sandbox's sweep, is not trusted when it comes again.
             self._trust(here)
@@ -336,6 +368,23 @@ class WritableFolder:
                 except FileNotFoundError:
                     return candidate
         raise FileExistsError(17, "no free name left")
+
+
+def sweep_all(folders: Iterable[WritableFolder]) -> list[str]:
+    """What was done in each, as ``Instance.sweep`` tells it."""
+    done: list[str] = []
+    for folder in folders:
+        name = folder.path.name
+        done += [f"{name}/{text}" for text in folder.sweep()]
+        if folder.stopped_after is not None:
+            done.append(
+                NotLookedAt(
+                    f"{name} holds more than could be looked at in {SWEEP_SECONDS:.0f} s ({folder.stopped_after:,} "
+                    "entries were): links out of it, .git, conftest.py and such may lie among the rest. Start no "
+                    f"program in {name}, copy what you need out of it by name, and remove it"
+                )
+            )
+    return done
 
 
 def _was_there(
