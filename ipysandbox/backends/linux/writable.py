@@ -181,7 +181,8 @@ class WritableFolder:
             self.bytes, self.files = max(0, used), max(0, files)
             self._took += time.monotonic() - now
             # What hides in depth is as much as can be.
-            self.full = self.full or count.full or (count.deep and not self._base_deep)
+            full = count.full or (count.deep and not self._base_deep)
+            self.full = full or (self.full and not self.walked)
         if self.walked:
             self._count, self._free = None, self._free_then
             self._next = now + max(_COUNT_SECONDS, 10 * self._took)
