@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ipysandbox.check.report import Finding, Report
+from ipysandbox.cwd import absolute, current_folder
 from ipysandbox.display import changes_line, failure, one_line, where, without_colours, written_line
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
 from ipysandbox.policy import find_project
@@ -47,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
         args.policy,
         name=_NAME,
         validate=not args.no_validate,
-        project=os.getcwd(),
+        project=current_folder(),
         overrides=overrides | {f"limits.{key}": value for key, value in limits.items() if value is not None},
-        notebook=None if args.file == "-" else os.path.abspath(args.file),
+        notebook=None if args.file == "-" else str(absolute(args.file)),
         backend=args.backend,
     )
     questions = Questions(box, show=not args.json) if can_answer(args.file) else None
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             on_output=None if args.json else _show,
             on_input=questions,
             want_value=False,
-            script=_script(args.file, tuple(args.arguments), find_project(Path.cwd())),
+            script=_script(args.file, tuple(args.arguments), find_project(current_folder())),
         )
     return _tell(result, args)
 
@@ -69,7 +70,7 @@ def _script(file: str, arguments: tuple[str, ...], project: Path) -> Script:
     """The file as the sandbox sees it. One outside the project is not there: of that, the name is all it gets."""
     if file == "-":
         return Script(STDIN, arguments)
-    path = Path(os.path.abspath(file))
+    path = absolute(file)
     if all(project in place.parents for place in (path, Path(os.path.realpath(path)))):
         return Script(str(path.relative_to(project)), arguments, str(path))
     return Script(path.name, arguments, path.name)

@@ -50,6 +50,15 @@ KILLERS = {"": "kill()", "command": "`ipysandbox kill`", "panel": "the panel's K
 Resolve = Callable[[Mapping[str, object]], Effective]
 
 
+def place_of(folder: Path) -> tuple[int, int] | None:
+    """Which folder has this path, if one has. Call it from a thread: it may not answer."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Managed:
     """Owned by the supervisor; all methods run on its loop."""
 
@@ -75,6 +84,8 @@ class Managed:
         self.started = time.time()
         #: The policy and the single settings that its client has asked for.
         self.asked: object = None
+        #: Which folder its project was when it started: another may have its path since.
+        self.place: tuple[int, int] | None = None
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
         output = effective.policy.output
@@ -150,6 +161,7 @@ class Managed:
         began = time.monotonic()
         try:
             await self._recover(request)
+            self.place = await asyncio.get_running_loop().run_in_executor(None, place_of, self.effective.project)
             self._folders.hold()
             ready = await self._pool.take(request)
             if ready is None:

@@ -251,3 +251,24 @@ def test_an_edited_policy_says_what_of_it_made_the_sandbox_anew(tmp_path: Path) 
         assert "another now" not in again
     finally:
         notebook.close()
+
+
+def test_a_folder_that_was_deleted_is_told_and_can_come_back(notebook: Notebook, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    before = notebook.run("import os, shutil; before = os.getcwd()").ok()
+    assert before is not None
+    try:
+        notebook.run(f"os.chdir({str(folder)!r})").ok()
+        notebook.run("%%sandbox deleted\nx = 1").ok()
+        notebook.run(f"shutil.rmtree({str(folder)!r})").ok()
+        refused = notebook.run("%%sandbox deleted\nprint('ran')")
+        assert refused.reply["ename"] == "PolicyError"
+        assert f"the current folder, {folder}, does not exist any more" in refused.reply["evalue"]
+        notebook.run(f"os.mkdir({str(folder)!r}); open({str(folder / 'new')!r}, 'w').close()").ok()
+        again = notebook.run("%%sandbox deleted\nimport os; print('new' in os.listdir())").ok()
+        assert again.stdout == "True\n"
+        assert any("Another folder is at" in note for note in again.notes)
+        assert notebook.run("%%sandbox deleted\nprint('new' in os.listdir())").ok().stdout == "True\n"  # the same one
+    finally:
+        notebook.run("os.chdir(before)").ok()
