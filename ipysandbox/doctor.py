@@ -25,10 +25,10 @@ import platform
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import bootstrap, reach
+from .cwd import current_folder
 from .display import table
 from .errors import SandboxError
 
@@ -112,7 +112,7 @@ def _report(
 
 def _stalled() -> list[str]:
     """The places that Python and shells look into by themselves, as far as they do not answer."""
-    places = [os.path.expanduser("~"), os.getcwd(), *os.environ.get("PATH", "").split(os.pathsep), *sys.path]
+    places = [os.path.expanduser("~"), str(current_folder()), *os.environ.get("PATH", "").split(os.pathsep), *sys.path]
     return reach.stalled(place for place in places if os.path.isabs(place))
 
 
@@ -122,9 +122,9 @@ def _policy(chosen: Choice) -> dict[str, str]:
     from .policy import resolve
 
     try:
-        effective = resolve(cwd=Path.cwd(), environ=os.environ)
+        effective = resolve(cwd=current_folder(), environ=os.environ)
     except SandboxError as exc:
-        return {"project": os.getcwd(), "problem": str(exc)}
+        return {"project": str(current_folder()), "problem": str(exc)}
     weaker = refused(chosen, effective.policy.require)
     problem = f"require: {weaker.guarantee}: {weaker.reason}\n{weaker.remedy}" if weaker else ""
     return {"project": str(effective.project), "problem": problem}

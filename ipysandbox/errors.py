@@ -132,12 +132,17 @@ _KINDS: dict[str, type[SandboxError]] = {
 }
 
 
-def from_json(data: dict[str, Any]) -> SandboxError:
-    """The error a control API reply describes (the inverse of ``to_json``)."""
-    message, hint = str(data.get("message", "unknown error")), data.get("hint")
-    if data.get("kind") == "policy":
+def from_json(data: Any) -> SandboxError:
+    """The error a control API reply describes (the inverse of ``to_json``); of what is no such description, one that
+    says so."""
+    if not isinstance(data, dict) or not isinstance(data.get("message"), str):
+        return SandboxError("an unknown error")
+    message, hint, kind = data["message"], data.get("hint"), data.get("kind")
+    hint = hint if isinstance(hint, str) else None
+    if kind == "policy":
         # The message already names file and line: pass them as attributes only.
         error = PolicyError(message, hint=hint)
-        error.file, error.line = data.get("file"), data.get("line")
+        file, line = data.get("file"), data.get("line")
+        error.file, error.line = file if isinstance(file, str) else None, line if isinstance(line, int) else None
         return error
-    return _KINDS.get(str(data.get("kind")), SandboxError)(message, hint=hint)
+    return (_KINDS.get(kind, SandboxError) if isinstance(kind, str) else SandboxError)(message, hint=hint)

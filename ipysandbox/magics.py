@@ -16,6 +16,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 
 from . import magics_complete, magics_first, magics_line
+from .cwd import current_folder
 from .display import changes_line, failure
 from .errors import CheckRefused, SandboxError
 from .magics_options import cell_parser, helped, line_parser, parse
@@ -52,7 +53,7 @@ class SandboxMagics(Magics):
         super().__init__(shell)
         self._ip = shell
         self.held: dict[str, Held] = {}
-        self._loaded_in = os.getcwd()
+        self._loaded_in = str(current_folder())
         #: Whether long cells get a line with what they use: from the first ``%sandbox dashboard`` on.
         self.follows = False
 
@@ -236,7 +237,7 @@ class SandboxMagics(Magics):
         folder = os.path.dirname(path) if path else ""
         # A kernel started from another notebook inherits that one's JPY_SESSION_NAME: believe it if we began there.
         ours = "__vsc_ipynb_file__" in self._ip.user_ns or folder == self._loaded_in
-        return folder if ours and Path(folder).is_dir() else os.getcwd()
+        return folder if ours and Path(folder).is_dir() else str(current_folder())
 
 
 def _stays(held: Held, folder: str, args: argparse.Namespace) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import direct, hints
 from .backends.base import Change
 from .connection import Connection, OnInput, OnOutput
+from .cwd import absolute
 from .errors import NotAvailable, PolicyError, SandboxClosed, SandboxDied, SandboxError, ValueRefused
 from .output import values as transfer
 from .output.text import clean_text
@@ -141,7 +142,7 @@ class Sandbox:
         self._request = {
             "name": self.name,
             "policy": as_json(policy),
-            "cwd": os.path.abspath(project or os.getcwd()),
+            "cwd": str(absolute(project)),
             "overrides": dict(overrides or {}),
             "validate": validate,
             "notebook": notebook,

@@ -15,6 +15,7 @@ from .parser import build
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status is returned."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         # Under LANG=C an "é" in an output is no reason to fail.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -37,6 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(SandboxError(f"the output can't be written: {exc.strerror}"), status.UNWRITTEN)
     except KeyboardInterrupt:
         return status.INTERRUPTED
+
+
+def _open_streams() -> None:
+    """A shell may start us with streams closed (``>&-``). What is opened later must not be taken for one of them."""
+    while os.open(os.devnull, os.O_RDWR) <= 2:
+        pass
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as this process runs
 
 
 def complain(error: SandboxError, code: int) -> int:

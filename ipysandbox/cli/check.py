@@ -6,10 +6,10 @@ import argparse
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from ipysandbox.check import check
+from ipysandbox.cwd import current_folder
 from ipysandbox.policy import resolve
 
 from . import status
@@ -17,7 +17,7 @@ from .source import NotReadable, read
 
 
 def check_files(args: argparse.Namespace) -> int:
-    effective = resolve(args.policy, cwd=Path.cwd(), environ=os.environ)
+    effective = resolve(args.policy, cwd=current_folder(), environ=os.environ)
     worst, reports = status.OK, []
     for path in args.files:
         try:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ipysandbox.display import one_line, table
+from ipysandbox.errors import SandboxError
 from ipysandbox.supervisor.client import ControlClient, discover
 from ipysandbox.supervisor.limits import size
 
@@ -24,17 +25,35 @@ def doctor(args: argparse.Namespace) -> int:
 
 
 def ps(args: argparse.Namespace) -> int:
-    states = [state for _, state in discover()]
+    states = discover(left_out=_left_out)
     if args.json:
-        print(json.dumps(states))
+        print(json.dumps([state for _, state in states]))
         return status.OK
-    rows = [_row(supervisor, box) for supervisor in states for box in supervisor["sandboxes"]]
-    rows += [_executor(supervisor, one) for supervisor in states for one in supervisor.get("executors", ())]
+    rows = [row for client, state in states for row in _rows(client, state)]
     if rows:
         print(table([("SANDBOX", "STATE", "PID", "CPU", "MEMORY", "PROCESSES", "NOTEBOOK OR PROJECT"), *rows]))
     else:
         print("No sandbox runs.")
     return status.OK
+
+
+def _left_out(client: ControlClient, why: str) -> None:
+    print(f"ipysandbox: the supervisor {client.id} is left out: {one_line(why)}", file=sys.stderr)
+
+
+def _rows(client: ControlClient, state: dict[str, Any]) -> list[tuple[str, ...]]:
+    try:
+        rows = [_row(state, box) for box in state["sandboxes"]]
+        return rows + [_executor(state, one) for one in state.get("executors", ())]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        _left_out(client, "this version does not understand its answer")
+        return []
+
+
+def _named(state: dict[str, Any], kind: str) -> list[str]:
+    listed = state.get(kind)
+    names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [name for name in names if isinstance(name, str)]
 
 
 def _row(supervisor: dict[str, Any], box: dict[str, Any]) -> tuple[str, ...]:
@@ -59,22 +78,24 @@ def _executor(supervisor: dict[str, Any], one: dict[str, Any]) -> tuple[str, ...
 def kill(args: argparse.Namespace) -> int:
     wanted = args.name
     found: list[tuple[ControlClient, str, str]] = [
-        (client, kind, one["name"])
-        for client, state in discover()
+        (client, kind, name)
+        for client, state in discover(left_out=_left_out)
         for kind in ("sandboxes", "executors")
-        for one in state.get(kind, ())
-        if wanted in (one["name"], f"{client.id}/{one['name']}")
+        for name in _named(state, kind)
+        if wanted in (name, f"{client.id}/{name}")
     ]
     if not found:
         return _no(f"there is no sandbox named {one_line(wanted)!r} (see: ipysandbox ps)")
     if len(found) > 1:
-        return _no(f"{len(found)} sandboxes have that name: {', '.join(f'{c.id}/{n}' for c, _, n in found)}")
+        return _no(f"{len(found)} sandboxes have that name: {', '.join(one_line(f'{c.id}/{n}') for c, _, n in found)}")
     [(client, kind, name)] = found
-    client.request("POST", f"/{kind}/{quote(name)}/kill", {"by": "command"})
+    said = client.request("POST", f"/{kind}/{quote(name, safe='', errors='replace')}/kill", {"by": "command"})
+    if not (isinstance(said, dict) and said.get("status") == "ok"):
+        raise SandboxError(f"the supervisor {client.id} did not say that it has ended {one_line(name)}")
     after = (
         "a notebook's next cell starts a new one" if kind == "sandboxes" else "its tasks died, and so do those to come"
     )
-    print(f"Ended {client.id}/{name}; {after}.")
+    print(f"Ended {client.id}/{one_line(name)}; {after}.")
     return status.OK
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ipysandbox.cwd import absolute, current_folder
 from ipysandbox.display import one_line
 from ipysandbox.display_tables import policy_text
 from ipysandbox.errors import PolicyError
@@ -33,14 +34,14 @@ from . import status
 
 
 def show(args: argparse.Namespace) -> int:
-    effective = resolve(args.policy, cwd=Path.cwd(), environ=os.environ).to_json()
+    effective = resolve(args.policy, cwd=current_folder(), environ=os.environ).to_json()
     print(json.dumps(effective) if args.json else policy_text(effective))
     return status.OK
 
 
 def lint_files(args: argparse.Namespace) -> int:
     files: Mapping[Path, Path | None] = {Path(file): None for file in args.files} or {
-        **policies_in_force(Path.cwd(), environ=os.environ)
+        **policies_in_force(current_folder(), environ=os.environ)
     }
     if not files:
         raise _none_here()
@@ -55,7 +56,7 @@ def lint_files(args: argparse.Namespace) -> int:
     print(f"No problem found{named}.")
     for path, project in files.items():
         _tell_doubts(path, project)
-        wishes = not_counted(path.absolute(), environ=os.environ)
+        wishes = not_counted(absolute(path), environ=os.environ)
         if wishes:
             print(f"{path} asks for more than you allow by default; this does not count before `{_trust(path)}`:")
             _list(wishes)
@@ -64,7 +65,7 @@ def lint_files(args: argparse.Namespace) -> int:
 
 def approve(args: argparse.Namespace) -> int:
     """Show the difference, ask, and approve exactly what was shown; but not what would make every run an error."""
-    path = (Path(args.file) if args.file else _of_the_project()).absolute()
+    path = absolute(args.file or _of_the_project())
     try:
         check_approvable(path, environ=os.environ)
     except PolicyError as exc:
@@ -86,7 +87,7 @@ def approve(args: argparse.Namespace) -> int:
 
 
 def _of_the_project() -> Path:
-    path = project_policy(Path.cwd(), environ=os.environ)
+    path = project_policy(current_folder(), environ=os.environ)
     if path is None:
         raise _none_here()
     return path

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ipysandbox.check.report import Finding, Report
+from ipysandbox.cwd import absolute, current_folder
 from ipysandbox.display import changes_line, failure, one_line, where, without_colours, written_line
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
 from ipysandbox.policy import find_project
@@ -47,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
         args.policy,
         name=_NAME,
         validate=not args.no_validate,
-        project=os.getcwd(),
+        project=current_folder(),
         overrides=overrides | {f"limits.{key}": value for key, value in limits.items() if value is not None},
-        notebook=None if args.file == "-" else os.path.abspath(args.file),
+        notebook=None if args.file == "-" else str(absolute(args.file)),
         backend=args.backend,
     )
     questions = Questions(box, show=not args.json) if can_answer(args.file) else None
@@ -69,9 +70,9 @@ def _script(file: str, arguments: tuple[str, ...]) -> Script:
     """The file as the sandbox sees it. One outside the project is not there: of that, the name is all it gets."""
     if file == "-":
         return Script(STDIN, arguments)
-    path, project = Path(os.path.abspath(file)), find_project(Path.cwd())
+    path, project = absolute(file), find_project(current_folder())
     if all(project in place.parents for place in (path, Path(os.path.realpath(path)))):
-        return Script(os.path.relpath(path), arguments, str(path))
+        return Script(os.path.relpath(path, current_folder()), arguments, str(path))
     return Script(path.name, arguments, path.name)
 
 

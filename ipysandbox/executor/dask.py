@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ipysandbox.audit import AuditError, AuditLog
+from ipysandbox.cwd import absolute
 from ipysandbox.errors import NotAvailable, SandboxClosed, SandboxDied, SandboxError, StartError, ValueRefused
 from ipysandbox.output.text import clean_text
 from ipysandbox.policy import Effective, Policy, resolve
@@ -103,7 +104,7 @@ class DaskRunner:
         self.weaker: dict[str, str] = {}
         self._audit = AuditLog()
         self._home = 0
-        effective = _travelling(resolve(policy, cwd=_cwd(project), overrides=overrides, environ=os.environ))
+        effective = _travelling(resolve(policy, cwd=absolute(project), overrides=overrides, environ=os.environ))
         self._wanted = dask_worker.Wanted(
             effective.policy.to_mapping(),
             str(effective.project),
@@ -453,10 +454,6 @@ async def _cancel(client: Any, handle: Any) -> None:
     with contextlib.suppress(Exception):  # the scheduler is gone, and the task with it
         await client.cancel([handle], asynchronous=True, force=True)
     handle.release()
-
-
-def _cwd(project: str | Path | None) -> Path:
-    return Path(os.path.abspath(project or os.getcwd()))
 
 
 def _travelling(effective: Effective) -> Effective:

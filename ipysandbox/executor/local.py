@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ipysandbox.backends.linux.uses import TASKS
+from ipysandbox.cwd import absolute
 from ipysandbox.errors import SandboxClosed, SandboxDied, SandboxError, ValueRefused, from_json
 from ipysandbox.policy import Policy, check_given
 from ipysandbox.sandbox import as_json
@@ -129,7 +130,7 @@ class TaskRunner:
         self._closed: SandboxError | None = None
         request = {
             "policy": as_json(policy),
-            "cwd": os.path.abspath(project or os.getcwd()),
+            "cwd": str(absolute(project)),
             "overrides": dict(overrides or {}),
             "workers": self.workers,
             "preload": list(preload),

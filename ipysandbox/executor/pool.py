@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from ipysandbox.bootstrap import trusted_imports
+from ipysandbox.cwd import absolute
 from ipysandbox.errors import SandboxClosed, SandboxError
 from ipysandbox.policy import Policy, check_given
 
@@ -84,7 +85,7 @@ class SandboxExecutor(Executor):
         names = {key: f"overrides[{key!r}]" for key in overrides or {}}
         names |= {f"limits.{name}": f"limits[{name!r}]" for name in limits or {}}
         check_given(policy, wanted, names if timeout is None else {**names, "limits.wall": "timeout"})
-        self._packer = Packer(Path(project or os.getcwd()), allow_secrets=allow_secrets)
+        self._packer = Packer(absolute(project), allow_secrets=allow_secrets)
         kind = _kind_of_runner(client)
         self._workers = max_workers or _processors(client, runner)
         self._open = functools.partial(

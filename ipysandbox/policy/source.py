@@ -33,6 +33,19 @@ PYPROJECT = "pyproject.toml"
 TABLE = ("tool", "ipysandbox")
 # A policy is a page of text; a project's file is untrusted and must not fill the memory.
 MAX_FILE_BYTES = 1 << 20
+#: Of a key, and of brackets within each other. A parser takes time and memory by the square of both.
+_MOST_PARTS, _MOST_DEPTH = 32, 32
+#: Parts of a key, with the tables around it, whose lines are noted: a policy's have six at most.
+_NOTED_PARTS = 12
+#: What TOML is made of, as far as dots and brackets go. It matches any text, valid or not, without going back.
+_TOKENS = re.compile(
+    r'''
+    (?P<part> """(?:[^"\\]|\\.|"(?!""))*(?:"{3,5})? | \'{3}(?:[^']|'(?!\'\'))*(?:'{3,5})?
+            | "(?:[^"\\\n]|\\.)*"? | '[^'\n]*'? | [A-Za-z0-9_-]+ )
+    | (?P<dot> \.) | (?P<open> [\[{]) | (?P<close> [\]}]) | (?P<space> [ \t]+) | (?P<other> \#[^\n]* | . )
+    ''',
+    re.VERBOSE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +79,7 @@ def read_document(path: Path, *, inside: Path | None = None) -> Document | None:
     raw = _read_bytes(path)
     try:
         text = raw.decode("utf-8")
+        _check_shape(text, str(path))
         data = tomllib.loads(text)
     except UnicodeDecodeError as error:
         before = raw[: error.start].count(b"\n")
@@ -142,6 +156,27 @@ def _read_bytes(path: Path) -> bytes:
     return raw
 
 
+def _check_shape(text: str, file: str) -> None:
+    """PolicyError for keys of too many parts, or brackets too deep, before a parser sees them."""
+    parts = depth = 0
+    dotted = False
+    for token in _TOKENS.finditer(text):
+        kind = token.lastgroup
+        if kind == "space":
+            continue
+        if kind == "part":
+            parts = parts + 1 if dotted else 1
+        elif kind == "open":
+            depth += 1
+        elif kind == "close":
+            depth = max(0, depth - 1)
+        dotted = kind == "dot"
+        if parts > _MOST_PARTS or depth > _MOST_DEPTH:
+            what = "nested too deep" if depth > _MOST_DEPTH else f"a key of more than {_MOST_PARTS} parts"
+            line = text.count("\n", 0, token.start()) + 1
+            raise PolicyError(what, file=file, line=line, hint="a policy needs two levels of tables")
+
+
 @lru_cache(maxsize=8)
 def line_table(text: str) -> Mapping[KeyPath, int]:
     """Line of every table, key and list element of a valid TOML text; list elements have their index in the path."""
@@ -150,6 +185,10 @@ def line_table(text: str) -> Mapping[KeyPath, int]:
     with contextlib.suppress(RecursionError, IndexError, ValueError):
         scanner.document()
     return scanner.lines
+
+
+def _below(path: KeyPath, name: str | int) -> KeyPath:
+    return (*path, name) if len(path) < _NOTED_PARTS else path
 
 
 class _Scanner:
@@ -176,12 +215,12 @@ class _Scanner:
         table: KeyPath = ()
         names = self._key()
         for depth, name in enumerate(names, 1):
-            table += (name,)
+            table = _below(table, name)
             if depth == len(names) and brackets == 2:
                 self._tables[table] = self._tables.get(table, -1) + 1
             self.lines.setdefault(table, line)
             if table in self._tables:
-                table += (self._tables[table],)
+                table = _below(table, self._tables[table])
                 self.lines.setdefault(table, line)
         self._skip(" \t")
         self._advance(brackets)
@@ -190,7 +229,7 @@ class _Scanner:
     def _pair(self, table: KeyPath) -> None:
         line, path = self.line, table
         for name in self._key():
-            path += (name,)
+            path = _below(path, name)
             self.lines.setdefault(path, line)
         # A header [a.b] before [a] noted the outer name; the key's own line is the better one.
         self.lines[path] = line
@@ -224,7 +263,7 @@ class _Scanner:
             self._advance(1)
             index = 0
             while self._skip(" \t\r\n,") and self.text[self.at] != "]":
-                element: KeyPath = (*path, index)
+                element = _below(path, index)
                 self.lines[element] = self.line
                 self._value(element)
                 index += 1

@@ -45,7 +45,7 @@ class PageHandler(_Filtered):
     async def get(self) -> None:
         wanted, before = self.wanted(), self.get_query_argument("before", None)
         size = self.get_query_argument("size", "100")
-        if not (size.isascii() and size.isdigit() and 1 <= int(size[:9]) <= MOST_ON_A_PAGE):
+        if not (size.isascii() and size.isdigit() and len(size) < 9 and 1 <= int(size) <= MOST_ON_A_PAGE):
             raise Refused(400, f"size: from 1 to {MOST_ON_A_PAGE}.")
         try:
             found = await self.supervisors.look(

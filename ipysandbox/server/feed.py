@@ -72,7 +72,7 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     def on_message(self, message: str | bytes) -> None:
         if len(message) > 1000:
             return
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(message)
             wanted = bounded.number(said.get("interval")) if isinstance(said, dict) else None
             if wanted is not None:

@@ -121,7 +121,7 @@ class TrustHandler(_AboutPolicy):
     def _asked(self) -> dict[str, str]:
         try:
             body = json.loads(self.request.body) if len(self.request.body) <= _MOST_BODY else None
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict) or not all(isinstance(value, str) for value in body.values()):
             raise Refused(400, "The body is not a JSON object of texts.")

@@ -103,16 +103,18 @@ class Supervisors:
         folder = await self._folder(supervisor)
         path = f"/sandboxes/{quote(sandbox, safe='')}/{action}"
 
-        def ask() -> None:
+        def ask() -> Any:
             body = {"by": "panel"} if action == "kill" else None
-            ControlClient(folder).request("POST", path, body, timeout=ACTION_TIMEOUT)
+            return ControlClient(folder).request("POST", path, body, timeout=ACTION_TIMEOUT)
 
         try:
-            await asyncio.get_running_loop().run_in_executor(self._actions, ask)
+            said = await asyncio.get_running_loop().run_in_executor(self._actions, ask)
         except SandboxDied as error:
             raise Refused(504, f"{bounded.text(error.message, 1000)}. {LAST_RESORT}") from error
         except SandboxError as error:
             raise Refused(409, bounded.text(error.message, 1000)) from error
+        if not (isinstance(said, Mapping) and said.get("status") == "ok"):
+            raise Refused(504, f"The sandbox's supervisor did not say that it has done it. {LAST_RESORT}")
 
     async def _folder(self, supervisor: str) -> Path:
         folder = next((folder for folder in await self._folders() if folder.name == supervisor), None)

@@ -33,7 +33,7 @@ from ipysandbox.policy import Effective, complete_policy, resolve
 from ipysandbox.policy.secret_values import secret_values
 
 from . import task_wire as wire
-from .managed import Managed
+from .managed import Managed, place_of
 from .pool import Pool
 from .task_lane import TaskLane
 from .task_lane import serve as serve_lane
@@ -83,12 +83,14 @@ class Supervisor:
             raise NotAvailable(f"the backend {backend!r} is not available in this version", hint="Use --backend linux.")
         resolved = functools.partial(_resolved, body)
         # In a thread: it may have to wait for a file system's answer, and limits are watched meanwhile.
-        effective = await asyncio.get_running_loop().run_in_executor(None, resolved, {})
+        loop = asyncio.get_running_loop()
+        effective = await loop.run_in_executor(None, resolved, {})
+        place = await loop.run_in_executor(None, place_of, effective.project)
         async with self._locks.setdefault(name, asyncio.Lock()):
             running = self.sandboxes.get(name)
             if running is not None:
                 same = running.effective.digest() == effective.digest() and not body.get("fresh")
-                if same and running.alive:
+                if same and running.alive and running.place == place:
                     running.adopt(effective, resolved, validate=bool(body.get("validate", True)))
                     return running
                 del self.sandboxes[name]
@@ -118,6 +120,8 @@ class Supervisor:
                 self._starting -= 1
             if running is not None:
                 managed.notices += running.notices  # what nobody was told yet
+                if same and running.place != place:
+                    managed.notices.append(f"Another folder is at {effective.project} now: so the sandbox is new.")
                 changed = running.effective.differs_in(effective)
                 # What the caller asks for otherwise than before, he knows.
                 if changed and managed.asked == running.asked and not body.get("fresh"):

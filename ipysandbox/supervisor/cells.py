@@ -214,7 +214,7 @@ class Cells:
                 raise SandboxError(
                     f"these new files can't be hidden from the sandbox: {', '.join(unhidden[:5])}; restart it"
                 )
-            if self._box.lives(instance):  # or a limit ended it meanwhile
+            if self._box.instance is instance and self._box.lives(instance):  # or it was ended meanwhile
                 return instance
 
     async def _passes_the_check(self, message: Message, source: str, options: Mapping[str, Any]) -> bool:
@@ -240,8 +240,11 @@ class Cells:
         self.running = cell
         self._none.clear()
         self._box.watch.began()
-        await self._box.relay.forward("shell", cell.request)
-        if not instance.alive():
+        sent = await self._box.relay.forward("shell", cell.request)
+        if not sent and self._box.lives(instance):
+            # Nothing would ever answer, and nothing would end the wait but a limit.
+            self._box.fail(ConnectionError("the sandbox lives, but is connected to nothing"))
+        if not sent or not instance.alive():
             cell.done.set()
         await cell.done.wait()
         # Its reply is in; what it printed may be on its way yet, for as long as it comes.

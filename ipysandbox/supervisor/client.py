@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,13 +16,18 @@ from ipysandbox.errors import SandboxDied, SandboxError, from_json
 from . import runtime
 
 _MOST_REPLY = 64 << 20
+#: Of lists and objects within each other; no honest answer comes near, and what works with one recurses per level.
+_MOST_DEPTH = 60
+#: How much longer than each of its parts an answer may take: one that comes in drips must end too.
+_WHOLE = 2
 
 
 def _exchange(path: str, method: str, target: str, body: bytes, seconds: float) -> tuple[int, bytes]:
     """Status and body of one exchange of HTTP/1.0, where the reply ends with the connection. Python's own client loads
-    what mail and TLS need, which takes longer than this package. Raises OSError, ValueError.
+    what mail and TLS need, which takes longer than this package. ``seconds``: of each part. Raises OSError, ValueError.
     """
     head = f"{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    until = time.monotonic() + _WHOLE * seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(seconds)
         sock.connect(path)
@@ -29,12 +35,32 @@ def _exchange(path: str, method: str, target: str, body: bytes, seconds: float) 
         reply = bytearray()
         while len(reply) < _MOST_REPLY and (data := sock.recv(1 << 16)):
             reply += data
+            if time.monotonic() > until:
+                raise TimeoutError(f"its answer is not complete after {_WHOLE * seconds:.0f} s")
     top, found, content = bytes(reply).partition(b"\r\n\r\n")
     status, *fields = top.split(b"\r\n")
     sizes = [int(field.split(b":")[1]) for field in fields if field.lower().startswith(b"content-length:")]
     if not found or sizes not in ([], [len(content)]):
         raise ValueError("the reply is cut off")
-    return int(status.split()[1]), content
+    words = status.split()
+    if len(words) < 2:
+        raise ValueError("the reply has no status")
+    return int(words[1]), content
+
+
+def _decoded(data: bytes) -> Any:
+    """Raises ValueError."""
+    try:
+        decoded = json.loads(data) if data else None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    level = [decoded]
+    for _ in range(_MOST_DEPTH):
+        nested = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
+        level = [child for children in nested for child in children]
+    if level:
+        raise ValueError("nested too deep")
+    return decoded
 
 
 class ControlClient:
@@ -52,21 +78,31 @@ class ControlClient:
         except (OSError, ValueError) as exc:
             raise SandboxDied(f"the sandbox supervisor does not answer ({exc})") from None
         try:
-            decoded = json.loads(data) if data else None
+            decoded = _decoded(data)
         except ValueError:
-            raise SandboxError(f"the supervisor's answer to {method} {path} is no JSON") from None
+            raise SandboxError(f"the supervisor's answer to {method} {path} is no JSON that can be read") from None
         if status >= 400:
-            raise from_json(decoded.get("error", {}) if isinstance(decoded, dict) else {})
+            raise from_json(decoded.get("error") if isinstance(decoded, dict) else None)
         return decoded
 
 
-def discover(environ: Mapping[str, str] = os.environ) -> list[tuple[ControlClient, dict[str, Any]]]:
-    """Every living supervisor of this user that answers, with its state."""
+def discover(
+    environ: Mapping[str, str] = os.environ,
+    left_out: Callable[[ControlClient, str], None] = lambda _client, _why: None,
+) -> list[tuple[ControlClient, dict[str, Any]]]:
+    """Every living supervisor of this user that answers, with its state. ``left_out`` is told of those that should
+    answer and do not, or with nothing that is a state, and why."""
     found = []
     for folder in runtime.folders(environ):
         client = ControlClient(folder)
         try:
-            found.append((client, client.request("GET", "/state", timeout=2.0)))
-        except SandboxError:
-            continue  # it is just starting or ending
+            state = client.request("GET", "/state", timeout=2.0)
+        except SandboxError as exc:
+            if not isinstance(exc.__context__, (FileNotFoundError, ConnectionError)):  # it is just starting or ending
+                left_out(client, exc.message)
+            continue
+        if isinstance(state, dict):
+            found.append((client, state))
+        else:
+            left_out(client, "its answer is no state")
     return found

@@ -52,6 +52,15 @@ KILLERS = {"": "kill()", "command": "`ipysandbox kill`", "panel": "the panel's K
 Resolve = Callable[[Mapping[str, object]], Effective]
 
 
+def place_of(folder: Path) -> tuple[int, int] | None:
+    """Which folder has this path, if one has. Call it from a thread: it may not answer."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Managed:
     """Owned by the supervisor; all methods run on its loop."""
 
@@ -77,6 +86,8 @@ class Managed:
         self.started = time.time()
         #: The policy and the single settings that its client has asked for.
         self.asked: object = None
+        #: Which folder its project was when it started: another may have its path since.
+        self.place: tuple[int, int] | None = None
         #: One line each, for the next cell's reply.
         self.notices: list[str] = []
         output = effective.policy.output
@@ -133,6 +144,7 @@ class Managed:
         self._pool.stir()
         async with self._life:
             if not (self._closed or self.alive):
+                await self._end("ended by itself")
                 await self._start()
         self._pool.stir()
         if self._closed:
@@ -151,6 +163,7 @@ class Managed:
         began = time.monotonic()
         try:
             await self._recover(request)
+            self.place = await asyncio.get_running_loop().run_in_executor(None, place_of, self.effective.project)
             self._folders.hold()
             ready = await self._pool.take(request)
             if ready is None:
@@ -250,10 +263,9 @@ class Managed:
         self._closed = True
         if self._attaching is not None:
             self._attaching.cancel()
-        await self.end_instance("closed")
-        async with self._life:  # what another began; from here on nothing starts
-            pass
-        await self.end_instance("closed")
+        self.hurry()
+        async with self._life:  # what another began has started or ended; from here on nothing starts
+            await self._end("closed")
         await self.cells.answered(_REPLY_WAIT)  # its cell's reply is on the way
         self.cells.close()
         self.watch.close()
@@ -262,26 +274,33 @@ class Managed:
         with contextlib.suppress(OSError):
             self._directory.rmdir()
 
-    async def end_instance(self, reason: str) -> None:
-        """End the sandbox, whatever state it is in; then look at what it left, and answer who still waits for it."""
+    async def end_instance(self, reason: str, which: Instance | None = None) -> None:
+        """End ``which``, or the one there is now, whatever state it is in. One that another starts meanwhile lives."""
         self.hurry()
+        which = which or self.instance
+        async with self._life:
+            if which is self.instance:
+                await self._end(reason)
+
+    async def _end(self, reason: str) -> None:
+        """End the sandbox, if there is one; look at what it left, and answer who still waits for it. Only with
+        ``_life``, as all that starts one: what is let go of here is this one's."""
         instance, self.instance = self.instance, None
         if instance is None:
             return
-        async with self._life:
-            if self.lives(instance) and self.cell is None and instance.untouched():
-                # What the user has put into writable folders while nothing ran is not to be taken for its doing.
-                with contextlib.suppress(SandboxError, OSError):
-                    await self.hide_new_names(instance)
-                    instance.newly_hidden()  # to the next sandbox they are not there at all
-            await instance.kill()
-            self.relay.detach()
-            await self.relay.close_widgets()
-            self.cells.ended()
-            self._finish_others("the sandbox ended")
-            await self.look_at_changes(instance)
-            self._attempts.sum_up()
-            self.trail.after(events.SANDBOX_STOP, reason=reason, changes=len(self._changes))
+        if self.lives(instance) and self.cell is None and instance.untouched():
+            # What the user has put into writable folders while nothing ran is not to be taken for its doing.
+            with contextlib.suppress(SandboxError, OSError):
+                await self.hide_new_names(instance)
+                instance.newly_hidden()  # to the next sandbox they are not there at all
+        await instance.kill()
+        self.relay.detach()
+        await self.relay.close_widgets()
+        self.cells.ended()
+        self._finish_others("the sandbox ended")
+        await self.look_at_changes(instance)
+        self._attempts.sum_up()
+        self.trail.after(events.SANDBOX_STOP, reason=reason, changes=len(self._changes))
 
     def condemn(self, instance: Instance) -> None:
         """Kill it without waiting; whatever asks from now on finds it dead."""
@@ -308,7 +327,7 @@ class Managed:
         hit = limit_rules.enforced(self.limits, instance.enforced())
         if hit is not None:
             self.watch.end_between_cells(hit)
-        in_background(self.end_instance("ended by itself"))
+        in_background(self.end_instance("ended by itself", instance))
 
     async def restart(self) -> None:
         if self.cell is not None:

@@ -192,17 +192,19 @@ class Relay:
             self._attached.close()
         self._attached, self._back = None, {}
 
-    async def forward(self, channel: str, message: Message) -> None:
-        """Send a client's request on to the kernel under its own header, signed with the kernel's key."""
+    async def forward(self, channel: str, message: Message) -> bool:
+        """Send a client's request on to the kernel under its own header, signed with the kernel's key. False when there
+        is no kernel to send it to."""
         self._waiting[message.id] = (channel, message)
         self._remember(self._known, message)
         if message.type == "execute_request" and not message.content.get("silent"):
             self._unshown.add(message.id)
         if channel not in self._back:
-            return
+            return False
         metadata = {k: v for k, v in message.metadata.items() if k != "ipysandbox"}
         out = Message(message.header, message.parent, metadata, message.content, buffers=message.buffers)
         await self._back[channel].send_multipart(pack(out, self._back_key), copy=not out.buffers)
+        return True
 
     def _remember(self, known: OrderedDict[str, Message], message: Message) -> None:
         known[message.id] = message
@@ -442,8 +444,7 @@ class Relay:
                 await self._to_widget(message)
             elif message.type in _REQUESTS:
                 await self.publish("status", {"execution_state": "busy"}, message)
-                await self.forward(channel, message)
-                if not self._back:
+                if not await self.forward(channel, message):
                     await self.reply(message, {"status": "error", "ename": "SandboxDied", "evalue": "no sandbox"})
             else:
                 await self.reply(

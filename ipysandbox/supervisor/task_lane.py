@@ -23,7 +23,7 @@ from ipysandbox.audit import AuditLog, events
 from ipysandbox.backends.base import StartRequest
 from ipysandbox.backends.linux.backend import LinuxBackend
 from ipysandbox.backends.linux.task_room import TaskRoom, Worker, in_thread
-from ipysandbox.errors import SandboxError
+from ipysandbox.errors import SandboxError, StartError
 from ipysandbox.output.redact import KnownSecrets, Redactor
 from ipysandbox.policy import Effective
 
@@ -71,9 +71,9 @@ class TaskLane:
         #: Asked for by an executor whose caller is on another machine.
         self._records: deque[dict[str, Any]] = deque(maxlen=_MOST_RECORDS)
         tell = self._records.append if options.get("records") else None
-        self._trail = Trail(host.audit, name, None, self._notices, self._redactor, tell)
-        self._attempts = Attempts(self._trail)
-        workers = max(1, min(_MOST_WORKERS, int(options["workers"])))
+        self.trail = Trail(host.audit, name, None, self._notices, self._redactor, tell)
+        self._attempts = Attempts(self.trail)
+        self.count = workers = max(1, min(_MOST_WORKERS, int(options["workers"])))
         asked, suggested = ([str(module) for module in options.get(key, ())] for key in ("preload", "suggested"))
         request = StartRequest(name, effective, directory)
         self._room: TaskRoom = host.backend.task_room(request, workers, asked, suggested)
@@ -101,15 +101,15 @@ class TaskLane:
         done: list[str] = []
         try:
             await self._host.backend.recover(self._room.request, done)
-            self._trail.swept(done, ", left by a sandbox whose supervisor was killed")
+            self.trail.swept(done, ", left by a sandbox whose supervisor was killed")
             self._folders.hold()
             await self._room.open()
             await in_thread(self._room.rest)  # nothing has run yet
         except SandboxError as exc:
-            self._trail.after(events.SANDBOX_REFUSED, severity="warning", reason=exc.message)
+            self.trail.after(events.SANDBOX_REFUSED, severity="warning", reason=exc.message)
             raise
         choice = self._room.choice
-        self._trail.before(
+        self.trail.before(
             events.SANDBOX_START,
             backend=self._host.backend.name,
             policy=self.effective.digest(),
@@ -149,11 +149,11 @@ class TaskLane:
             self._watch.close()
             if self._next_sweep:  # what has been put there since the last task is the user's
                 await in_thread(self._room.adopt)
-        self._trail.swept(await self._room.close())
+        self.trail.swept(await self._room.close())
         self._folders.close()
         self._attempts.sum_up()
         if self._watch is not None:
-            self._trail.after(events.SANDBOX_STOP, reason=self._killed_by or "closed", tasks=self._done)
+            self.trail.after(events.SANDBOX_STOP, reason=self._killed_by or "closed", tasks=self._done)
         await self._tell_records()
         with contextlib.suppress(OSError):
             self._directory.rmdir()
@@ -213,7 +213,7 @@ class TaskLane:
         """Start its sandbox, let it run, and end all of it. Raises SandboxError: it did not run."""
         await self._begin()
         digest = hashlib.sha256(run.call).hexdigest()
-        self._trail.before(events.TASK_STARTED, number=run.number, sha256=digest, size=len(run.call))
+        self.trail.before(events.TASK_STARTED, number=run.number, sha256=digest, size=len(run.call))
         run.instance, sock = await worker.begin(run.number)
         run.began = time.monotonic()
         run.instance.on_attempts(self._attempts.note)
@@ -244,7 +244,7 @@ class TaskLane:
 
     def _fail(self, exc: BaseException) -> None:
         """Something of ours broke: end what runs rather than let it run unwatched."""
-        self._trail.after(events.SUPERVISOR_FAILED, severity="alert", error=type(exc).__name__, text=str(exc))
+        self.trail.after(events.SUPERVISOR_FAILED, severity="alert", error=type(exc).__name__, text=str(exc))
         for run in self._running.values():
             run.killed_by = f"the supervisor, which failed ({type(exc).__name__}: {exc})"
             self._end(run)
@@ -265,7 +265,7 @@ class TaskLane:
             details["error"] = error["name"]
         if run.instance is not None:
             usage = outcome.get("usage", {})
-            self._trail.after(events.TASK_RESULT, number=run.number, status=status, usage=usage, **details)
+            self.trail.after(events.TASK_RESULT, number=run.number, status=status, usage=usage, **details)
 
     # -- folders
 
@@ -296,7 +296,7 @@ class TaskLane:
     async def _sweep(self) -> None:
         began = time.monotonic()
         self._next_sweep = float("inf")
-        self._trail.swept(await in_thread(self._room.sweep))
+        self.trail.swept(await in_thread(self._room.sweep))
         now = time.monotonic()
         self._next_sweep = now + max(_SWEEP_SECONDS, 10 * (now - began))
 
@@ -336,11 +336,17 @@ async def serve(
     lane: TaskLane, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, closing: Callable[[TaskLane], None]
 ) -> None:
     """Open the lane, feed it until the executor closes its end, and close it."""
+    failed: SandboxError | None = None
     try:
         try:
             opened = await lane.open()
         except SandboxError as exc:
-            writer.write(wire.frame(wire.FAILED, 0, json.dumps(exc.to_json()).encode()))
+            failed = exc
+            return
+        except Exception as exc:  # noqa: BLE001 - ours, or the machine's: whoever waits is told which
+            lane.trail.after(events.SUPERVISOR_FAILED, severity="alert", error=type(exc).__name__, text=str(exc))
+            text = f"the executor's sandboxes can't be started: {type(exc).__name__}: {exc}"
+            failed = StartError(text, hint=f"It was to have {lane.count} workers; fewer may do.")
             return
         writer.write(wire.frame(wire.OPENED, 0, json.dumps(opened).encode()))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -352,8 +358,12 @@ async def serve(
                 elif kind == wire.CANCEL:
                     lane.cancel(number)
     finally:
-        await lane.close()
-        closing(lane)
+        try:
+            await lane.close()
+        finally:
+            closing(lane)
+            if failed is not None:  # told when what it had taken is free again
+                writer.write(wire.frame(wire.FAILED, 0, json.dumps(failed.to_json()).encode()))
         with contextlib.suppress(ConnectionError):
             await writer.drain()
         writer.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -235,3 +236,45 @@ def test_running_outside_a_writable_folder_works(cli: Cli, tmp_path: Path) -> No
     folder.mkdir()
     os.chmod(folder, 0o500)
     assert cli("run", "-", stdin="print('ran')", cwd=folder).stdout == "ran\n"
+
+
+def _in_a_shell(words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """``ipysandbox`` in ``words`` is the command."""
+    command = shlex.join([sys.executable, "-m", "ipysandbox"])
+    script = words.replace("ipysandbox ", f"{command} ")
+    return subprocess.run(["sh", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_status"),
+    [
+        ("echo 'print(1)' | ipysandbox run - >&-", 0),
+        ("echo 'print(1)' | ipysandbox run - 2>&-", 0),
+        ("echo '1 / 0' | ipysandbox run - >&- 2>&-", 1),
+        ("ipysandbox run - <&-", 0),
+        ("ipysandbox ps >&-", 0),
+        ("ipysandbox ps 2>&-", 0),
+        ("ipysandbox kill nobody 2>&-", 2),
+        ("ipysandbox nonsense >&- 2>&-", 2),
+    ],
+)
+def test_a_closed_stream_is_one_that_nobody_reads(study: Path, words: str, exit_status: int) -> None:
+    done = _in_a_shell(words, study)
+    assert (done.returncode, "Traceback" in done.stderr) == (exit_status, False), done.stderr
+
+
+def test_a_current_folder_that_was_deleted_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    (tmp_path / "a.py").write_text("import os\nprint('ran', 'new' in os.listdir())")
+    delete = "rmdir ../gone && "
+    for words in (f"run {tmp_path}/a.py", "run - </dev/null", "policy show", "policy lint", "doctor"):
+        gone.mkdir(exist_ok=True)
+        done = _in_a_shell(f"{delete} ipysandbox {words}", gone)
+        assert done.returncode == 2, done.stderr
+        assert f"ipysandbox: the current folder, {gone}, does not exist any more" in done.stderr
+    gone.mkdir()
+    assert _in_a_shell(delete + "ipysandbox ps", gone).returncode == 0
+    gone.mkdir()
+    done = _in_a_shell(f"{delete} mkdir {gone} && touch {gone}/new && ipysandbox run {tmp_path}/a.py", gone)
+    assert (done.returncode, done.stdout) == (0, "ran True\n"), done.stderr

@@ -349,3 +349,24 @@ def test_a_script_begins_in_the_folder_that_it_is_run_from(
     ran = cli("run", "data/script.py", cwd=study)
     assert "FileNotFoundError" in ran.stderr  # as without a sandbox
     assert cli("run", "../data/script.py", cwd=study / "data").stdout.startswith(str(study / "data"))
+
+
+def test_a_folder_that_was_deleted_is_told_and_can_come_back(notebook: Notebook, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    before = notebook.run("import os, shutil; before = os.getcwd()").ok()
+    assert before is not None
+    try:
+        notebook.run(f"os.chdir({str(folder)!r})").ok()
+        notebook.run("%%sandbox deleted\nx = 1").ok()
+        notebook.run(f"shutil.rmtree({str(folder)!r})").ok()
+        refused = notebook.run("%%sandbox deleted\nprint('ran')")
+        assert refused.reply["ename"] == "PolicyError"
+        assert f"the current folder, {folder}, does not exist any more" in refused.reply["evalue"]
+        notebook.run(f"os.mkdir({str(folder)!r}); open({str(folder / 'new')!r}, 'w').close()").ok()
+        again = notebook.run("%%sandbox deleted\nimport os; print('new' in os.listdir())").ok()
+        assert again.stdout == "True\n"
+        assert any("Another folder is at" in note for note in again.notes)
+        assert notebook.run("%%sandbox deleted\nprint('new' in os.listdir())").ok().stdout == "True\n"  # the same one
+    finally:
+        notebook.run("os.chdir(before)").ok()

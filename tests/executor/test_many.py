@@ -185,3 +185,24 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def test_workers_that_the_machine_can_not_have_are_told_and_the_supervisor_lives(project: Path) -> None:
+    code = """
+        import resource
+        from ipysandbox import SandboxExecutor, StartError
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        with SandboxExecutor(1) as small:
+            assert small.submit(abs, -1).result() == 1
+            try:
+                with SandboxExecutor(300) as large:
+                    large.submit(abs, -1).result()
+            except StartError as exc:
+                print(exc)
+            assert small.submit(abs, -2).result() == 2
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=project, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Too many open files" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -151,3 +152,54 @@ def test_two_policies_in_one_folder_are_refused(machine: Machine) -> None:
     machine.write("pyproject.toml", '[tool.ipysandbox.limits]\ncpu = "2s"\n')
     with pytest.raises(PolicyError, match="two policies in one folder"):
         machine.resolve()
+
+
+_LONG = ".".join(["a"] * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (f"x = 1\n{_LONG} = 1\n", ":2: a key of more than 32 parts"),
+        (f"[{_LONG}]\n", ":1: a key of more than 32 parts"),
+        (f"[[ {_LONG.replace('.', ' . ')} ]]\n", ":1: a key of more than 32 parts"),
+        ('x = """\n\\""""\n' + ".".join(["'a'", '"b"', "c"] * 99) + " = 1\n", ":3: a key of more than 32 parts"),
+        (f"x = {{ {_LONG} = 1 }}\n", ":1: a key of more than 32 parts"),
+        ("x = " + "[" * 33 + "]" * 33, ":1: nested too deep"),
+        ("x = " + "{ a.a.a = " * 5_000 + "1" + "}" * 5_000, ":1: nested too deep"),
+    ],
+)
+def test_a_shape_that_a_parser_would_choke_on_is_refused_with_its_line(tmp_path: Path, text: str, error: str) -> None:
+    file = tmp_path / "ipysandbox.toml"
+    file.write_text(text)
+    with pytest.raises(PolicyError) as caught:
+        read_document(file)
+    assert f"{file}{error}" in str(caught.value)
+
+
+def test_dots_and_brackets_that_make_no_key_are_nobodys_business(tmp_path: Path) -> None:
+    table = {
+        "sentence": "a.b" * 99 + "[" * 99,
+        "literal": "{" * 99,
+        "book": "\n" + "x.y.z\n[[[\n" * 99 + "\\",
+        "list": [[1.5, 2.5]] * 99,
+        "deep": {"er": [{"a": [0.5]}]},
+    }
+    lines = [
+        f"# {'.'.join('comment')} {'[' * 99}",
+        f"sentence = {json.dumps(table['sentence'])} # {'a.' * 99}",
+        f"literal = '{table['literal']}'",
+        f"book = '''\n{table['book']}'''",
+        f"list = {table['list']}",
+        "[[deep.er]]",
+        "a = [ # [[[",
+        "0.5 ]",
+        ".".join(["x"] * 31) + " = 1",
+    ]
+    file = tmp_path / "ipysandbox.toml"
+    file.write_text("\n".join(lines))
+    document = read_document(file)
+    assert document is not None
+    assert {name: document.table[name] for name in ("sentence", "literal", "book", "list")} == {
+        name: table[name] for name in ("sentence", "literal", "book", "list")
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import shutil
@@ -71,6 +72,9 @@ class ScriptedSupervisor(socketserver.ThreadingMixIn, socketserver.UnixStreamSer
         self.requests: list[tuple[str, str]] = []
         self.policy: Any = {}
         self.answer: tuple[int, Any] = (200, {"status": "ok"})
+        #: Sent as it is, in place of any answer; and whether it then goes on in drips.
+        self.raw: bytes | None = None
+        self.drips = False
         self.silent = threading.Event()
         self.closing = threading.Event()
         self.lock = open(folder / "lock", "w")  # noqa: SIM115
@@ -101,6 +105,12 @@ class _Answer(BaseHTTPRequestHandler):
     def _send(self, status: int, body: Any) -> None:
         if self.server.silent.is_set():
             self.server.closing.wait()
+            return
+        if self.server.raw is not None:
+            self.wfile.write(self.server.raw)
+            with contextlib.suppress(OSError):
+                while self.server.drips and not self.server.closing.wait(0.2):
+                    self.wfile.write(b" ")
             return
         data = json.dumps(body).encode()
         self.send_response(status)

@@ -10,6 +10,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jupyter_server.auth import Authorizer
 
+from ipysandbox.audit import AuditLog
 from ipysandbox.policy import resolve
 from ipysandbox.server.handlers import DESCRIPTION, handlers
 
@@ -102,6 +103,14 @@ async def test_every_route_answers_as_described(jp_fetch, jp_serverapp, supervis
         assert len(said.body) < 100_000
     wanted = {("/policy", 400), ("/policy", 404), ("/policy/trust", 409), ("/audit", 400), ("/doctor", 200)}
     assert wanted | {(f"/{path}", 200) for path in ("state", "policy", "audit", "audit/verify")} <= statuses
+
+
+async def test_a_size_or_a_body_that_only_seems_small_is_a_bad_request(jp_fetch: Any, log: AuditLog):
+    said = await jp_fetch("ipysandbox", "audit", params={"size": "0000000019999999"}, raise_error=False)
+    assert said.code == 400
+    for body in ("[" * 9_999, '{"a":' * 1_900):
+        said = await jp_fetch("ipysandbox", "policy", "trust", method="POST", body=body, raise_error=False)
+        assert said.code == 400, body[:20]
 
 
 async def test_the_policy_names_file_line_and_what_waits_for_approval_and_no_value(

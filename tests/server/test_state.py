@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 BOX: dict[str, Any] = {
     "name": "main",
@@ -81,6 +85,60 @@ async def test_an_answer_that_is_no_state_is_a_problem_not_a_crash(jp_fetch, run
     supervisor().state = ["?"]
     [odd] = await state(jp_fetch, runtime_root)
     assert "does not understand" in odd["error"]
+
+
+_OK = b"HTTP/1.0 200 OK\r\n\r\n"
+_NONSENSE = {
+    "deep": _OK + b"[" * 200_000,
+    "deep but closed": _OK + b'{"sandboxes":' + b"[" * 900 + b"]" * 900 + b"}",
+    "digits": _OK + b'{"pid":' + b"9" * 100_000 + b"}",
+    "no text": _OK + b"\xff\xfe",
+    "no status": b"HTTP\r\n\r\n{}",
+    "status of letters": b"HTTP/1.0 abc\r\n\r\n{}",
+    "no length": b"HTTP/1.0 200 OK\r\nContent-Length:\r\n\r\n{}",
+    "error that is a list": b'HTTP/1.0 500 No\r\n\r\n{"error":[1]}',
+    "error of odd parts": b'HTTP/1.0 500 No\r\n\r\n{"error":{"kind":[1],"message":"m","hint":{},"file":3}}',
+    "list": _OK + b"[]",
+    "sandboxes of odd parts": _OK + b'{"id":"x","sandboxes":[null,{"name":7},{"name":"main","cell":3}]}',
+}
+
+
+def _command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "ipysandbox", *words], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("raw", _NONSENSE.values(), ids=_NONSENSE)
+async def test_a_supervisor_that_answers_nonsense_hides_no_other(jp_fetch, runtime_root, supervisor, raw):
+    supervisor("aaaaaaaaaaaa").raw = raw
+    supervisor("bbbbbbbbbbbb", id="bbbbbbbbbbbb", executors=[], sandboxes=[BOX | {"pid": 5}])
+    odd, well = await state(jp_fetch, runtime_root)
+    assert [box["name"] for box in well["sandboxes"]] == ["main"]
+    assert odd["error"] or [box["name"] for box in odd["sandboxes"]] == ["main"]
+    done = await asyncio.to_thread(_command, "ps")
+    assert done.returncode == 0, done.stderr
+    assert "bbbbbbbbbbbb/main" in done.stdout
+    assert "ipysandbox: the supervisor aaaaaaaaaaaa is left out: " in done.stderr
+    done = await asyncio.to_thread(_command, "kill", "bbbbbbbbbbbb/main")
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+async def test_an_answer_in_drips_keeps_nobody(supervisor):
+    drips = supervisor()
+    drips.raw, drips.drips = _OK, True
+    done = await asyncio.to_thread(_command, "ps")
+    assert (done.returncode, done.stdout.startswith("No sandbox runs") or "STATE" in done.stdout) == (0, True)
+    assert "aaaaaaaaaaaa is left out: the sandbox supervisor does not answer (its answer is not complete" in done.stderr
+
+
+async def test_a_kill_that_is_not_confirmed_is_not_told_as_done(jp_fetch, supervisor):
+    supervisor(sandboxes=[BOX]).answer = (200, ["?"])
+    done = await asyncio.to_thread(_command, "kill", "aaaaaaaaaaaa/main")
+    assert done.returncode != 0
+    assert "did not say that it has ended main" in done.stderr
+    said = await jp_fetch(
+        "ipysandbox", "sandboxes", "aaaaaaaaaaaa", "main", "kill", method="POST", body="", raise_error=False
+    )
+    assert said.code == 504
 
 
 async def test_hostile_values_arrive_bounded_or_not_at_all(jp_fetch, runtime_root, supervisor):

@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ipysandbox import Sandbox, SandboxClosed, SandboxError, StartError, ValueRefused
+from ipysandbox.audit import tail
 from ipysandbox.errors import NotAvailable, PolicyError
 from ipysandbox.supervisor.client import discover
 from ipysandbox.supervisor.spawn import Supervisor
@@ -748,6 +750,25 @@ def test_restarts_and_runs_at_once_leave_one_sandbox(project: Path) -> None:
             assert box.run("1").value == 1
             _wait_for_sandboxes(others + 1)
     _wait_for_sandboxes(others)
+
+
+def test_kills_restarts_and_runs_at_once_leave_a_sandbox_that_answers(box: Sandbox) -> None:
+    """Some arrive just when a start has ended that others wait for: what they end must be what they meant."""
+    [client] = [client for client, state in discover() if state["host_pid"] == os.getpid()]
+
+    def act(number: int) -> None:
+        client.request("POST", f"/sandboxes/{box.name}/{('kill', 'restart', 'restart', 'interrupt')[number % 4]}")
+
+    for _ in range(4):
+        running = threading.Thread(target=box.run, args=("while True: pass",), kwargs={"timeout": "60s"})
+        running.start()
+        with ThreadPoolExecutor(30) as pool:
+            list(pool.map(act, range(120)))
+        box.restart()
+        running.join()
+        assert box.run("1 + 1", timeout="30s").value == 2
+    refused = [record for record in tail(1000, sandbox=box.name) if record["action"] == "sandbox.refused"]
+    assert not refused
 
 
 def test_a_close_in_the_middle_of_a_restart_leaves_nothing(make_box: MakeBox) -> None:

@@ -124,3 +124,14 @@ def test_a_question_of_a_kernel_that_marks_none_comes_all_the_same(short_folder:
         assert (await client.next("stdin")).type == "input_request"
 
     run(short_folder, test)
+
+
+def test_a_request_for_a_kernel_that_is_not_there_is_told_at_once(short_folder: Path) -> None:
+    async def main() -> None:
+        relay = Relay(short_folder, Cleaner())
+        try:
+            assert not await relay.forward("shell", Message(new_header("execute_request", "client"), {}, {}, {}))
+        finally:
+            relay.close()
+
+    asyncio.run(main())

@@ -38,6 +38,8 @@ from .zygotes import Zygote, Zygotes, until_fit
 _T = TypeVar("_T")
 #: A look for names to hide or to cover takes at most this share of the time.
 _LOOK_SHARE = 20
+#: Workers that are forked at a time: each has its own time to begin, and does not spend it waiting for the others.
+_STARTED_AT_ONCE = 64
 _NUMBERS = itertools.count(1)
 
 
@@ -89,7 +91,17 @@ class TaskRoom:
         await self.look()
         for number in range(self._count):
             self.workers.append(Worker(self, f"{self.request.name}-{number}"))
-        await asyncio.gather(*(worker.start() for worker in self.workers))
+        at_once = asyncio.Semaphore(_STARTED_AT_ONCE)
+
+        async def start(worker: Worker) -> None:
+            async with at_once:
+                await worker.start()
+
+        # All of them, also where one fails: what still starts when the rest is closed would stay.
+        ends = await asyncio.gather(*map(start, self.workers), return_exceptions=True)
+        for end in ends:
+            if end is not None:
+                raise end
 
     def _begin(self) -> None:
         self.folders = [left_behind.writable(path, self.effective) for path in self.effective.write]

@@ -107,6 +107,8 @@ class ZygoteHandle:
     def __init__(self, spawned: Spawned) -> None:
         self._process, self._control, self._errors = spawned.process, spawned.control, spawned.errors
         self._control.setblocking(False)
+        #: One message at a time: the socket may take a part of one only.
+        self._sending = asyncio.Lock()
         self._closed = False
         self._pids: dict[str, int] = {}
         #: Of the libraries that it has looked at: why it holds one not, or "".
@@ -144,11 +146,34 @@ class ZygoteHandle:
         asked = {"id": identifier, "zygote": self._process.pid, "groups": groups, "owners": owners}
         data = json.dumps(asked).encode()
         try:
-            socket.send_fds(self._control, [struct.pack("!I", len(data)) + data], fds)
-        except (BrokenPipeError, ConnectionResetError):
+            await asyncio.wait_for(self._send(data, fds), START_SECONDS)
+        except (asyncio.TimeoutError, OSError) as exc:
             del self._forks[identifier]
-            raise StartError("the zygote process ended", hint=self._stderr() or None) from None
+            ended = isinstance(exc, (BrokenPipeError, ConnectionResetError))
+            why = "ended" if ended else f"does not take what it is asked ({exc or 'no answer'})"
+            raise StartError(f"the zygote process {why}", hint=self._stderr() or None) from None
         return await asyncio.wait_for(future, START_SECONDS)
+
+    async def _send(self, message: bytes, fds: Sequence[int] = ()) -> None:
+        """Raises OSError."""
+        data = struct.pack("!I", len(message)) + message
+        async with self._sending:
+            sent = 0
+            while fds and not sent:
+                try:
+                    sent = socket.send_fds(self._control, [data], fds)
+                except BlockingIOError:  # it is full: hundreds are asked for at once, and forked one by one
+                    await self._writable()
+            await asyncio.get_running_loop().sock_sendall(self._control, data[sent:])
+
+    async def _writable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_writer(self._control, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_writer(self._control)
 
     def kill(self, identifier: str) -> None:
         """End a monitor that has not said where its init is; init follows it."""
@@ -210,9 +235,8 @@ class ZygoteHandle:
 
     async def leave(self) -> None:
         """End it alone: the supervisor goes on with others."""
-        data = json.dumps({"leave": True}).encode()
         with contextlib.suppress(OSError):
-            await asyncio.get_running_loop().sock_sendall(self._control, struct.pack("!I", len(data)) + data)
+            await self._send(json.dumps({"leave": True}).encode())
         await self.close()
 
     async def close(self) -> None:
