@@ -64,8 +64,9 @@ class SandboxDied(SandboxError):
     kind = "died"
 
 
-class SandboxClosed(SandboxError):
-    """The sandbox was closed by its owner; ``start`` makes a new one."""
+class SandboxClosed(SandboxError, RuntimeError):
+    """The sandbox was closed by its owner; ``start`` makes a new one. A RuntimeError too, as an executor that was shut
+    down raises it everywhere."""
 
     kind = "closed"
 

@@ -17,6 +17,7 @@ from .backends.base import Change
 from .connection import Connection, OnInput, OnOutput
 from .cwd import absolute
 from .errors import NotAvailable, PolicyError, SandboxClosed, SandboxDied, SandboxError, ValueRefused
+from .given import duration, settings
 from .output import values as transfer
 from .output.text import clean_text
 from .outputs import OutputCollector
@@ -137,13 +138,14 @@ class Sandbox:
         notebook: str | None = None,
         backend: str = "linux",
     ) -> None:
-        check_given(policy, overrides or {})
+        wanted = settings("overrides", overrides)
+        check_given(policy, wanted)
         self.name = name or f"box-{next(_numbers)}"
         self._request = {
             "name": self.name,
             "policy": as_json(policy),
             "cwd": str(absolute(project)),
-            "overrides": dict(overrides or {}),
+            "overrides": wanted,
             "validate": validate,
             "notebook": notebook,
             "backend": backend,
@@ -283,8 +285,8 @@ class Sandbox:
         number: int | None,
     ) -> RunResult:
         overrides = {
-            f"limits.{key}": value if isinstance(value, str) else f"{value:g}s"
-            for key, value in (("wall", timeout), ("cpu", cpu))
+            f"limits.{key}": duration(argument, value)
+            for key, argument, value in (("wall", "timeout", timeout), ("cpu", "cpu", cpu))
             if value is not None
         }
         check_given(None, overrides, {"limits.wall": "timeout", "limits.cpu": "cpu"})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ipysandbox.audit import files
+from ipysandbox.audit.errors import AuditError
 from ipysandbox.audit.record import MAX_LINE, SEVERITIES, Severity, timestamp
 
 _BLOCK = 64 * 1024
@@ -119,21 +122,39 @@ def _filter(
 
 
 def _opened(file: Path) -> IO[bytes]:
-    return open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0)
+    """Raises AuditError for what is no file of a log, which must not look like an empty one."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # ENXIO: a socket
+            raise _no_file(file) from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _no_file(file)
+    return open(fd, "rb", buffering=0)
+
+
+def _no_file(file: Path) -> AuditError:
+    return AuditError(
+        f"The audit log {file} is not a regular file; nothing of it is read.", hint="Look at it, and move it away."
+    )
 
 
 def snapshot(path: Path, stack: ExitStack) -> list[tuple[IO[bytes], int]]:
     """The files of the log, newest first, opened while no writer can rotate them, and how far each is to be read."""
     if not path.parent.is_dir():
+        if os.path.lexists(path.parent):
+            raise AuditError(f"The folder of the audit log, {path.parent}, is not a folder.")
         return []
     with ExitStack() as held:
         lock = files.lock_path(path)
-        if lock.exists():
+        if os.path.lexists(lock):
             stream = held.enter_context(_opened(lock))
             held.enter_context(files.locked(stream.fileno(), fcntl.LOCK_SH))
         found = []
         for file in (path, *files.older(path)):
-            if file.exists():
+            if os.path.lexists(file):
                 stream = stack.enter_context(_opened(file))
                 found.append((stream, os.fstat(stream.fileno()).st_size))
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from typing import Any
 from ipysandbox.bootstrap import trusted_imports
 from ipysandbox.cwd import absolute
 from ipysandbox.errors import SandboxClosed, SandboxError
+from ipysandbox.given import duration, settings
 from ipysandbox.policy import Policy, check_given
 
 from .call import Packer, parts
@@ -77,11 +79,17 @@ class SandboxExecutor(Executor):
         runner: Runner | None = None,
     ) -> None:
         """``runner``: where tasks run, instead of on this machine; the executor closes it."""
+        try:
+            max_workers = None if max_workers is None else operator.index(max_workers)
+        except TypeError:
+            what = type(max_workers).__name__
+            raise TypeError(f"max_workers must be a whole number, not of type {what}") from None
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers must be at least 1")
-        wanted = {**(overrides or {}), **{f"limits.{name}": value for name, value in (limits or {}).items()}}
+        wanted = settings("overrides", overrides)
+        wanted |= {f"limits.{name}": value for name, value in settings("limits", limits).items()}
         if timeout is not None:
-            wanted["limits.wall"] = timeout if isinstance(timeout, str) else f"{timeout:g}s"
+            wanted["limits.wall"] = duration("timeout", timeout)
         names = {key: f"overrides[{key!r}]" for key in overrides or {}}
         names |= {f"limits.{name}": f"limits[{name!r}]" for name in limits or {}}
         check_given(policy, wanted, names if timeout is None else {**names, "limits.wall": "timeout"})

@@ -25,6 +25,7 @@ MAX_TYPES = 32
 MAX_JSON_NODES = 100_000
 MAX_JSON_DEPTH = 48
 
+_MOST_MIME = 400
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,80}/[a-z0-9!#$&^_.+-]{1,80}", re.A)
 _REASONS = (
     (re.compile("javascript|ecmascript"), "it would run in your browser"),
@@ -58,7 +59,7 @@ class Bundle:
         cleaned: dict[str, Any] = {}
         dropped: list[str] = []
         for key in list(data)[:MAX_TYPES]:
-            mime = normal_mime(key)
+            mime = self._mime(key)
             value = self._redact(mime, self._clean_one(mime, data[key])) if mime not in cleaned else None
             if value is not None:
                 cleaned[mime] = value
@@ -70,6 +71,10 @@ class Bundle:
         if not cleaned:
             cleaned["text/plain"] = f"[output left out: {', '.join(dropped[:5]) or 'it was empty'}]"
         return cleaned, _clean_metadata(metadata, cleaned)
+
+    def _mime(self, key: object) -> str:
+        """Redacted first: in lower case, as it is told, a secret would not be found in it any more."""
+        return normal_mime(self._redactor.text(key) if isinstance(key, str) and len(key) < _MOST_MIME else None)
 
     def _clean_one(self, mime: str, value: object) -> Any:
         if mime == "application/json":
@@ -151,7 +156,7 @@ class Bundle:
 
 def normal_mime(name: object) -> str:
     """A MIME type in lower case without parameters; "unknown/unknown" for what is none."""
-    base = name.partition(";")[0].strip().lower() if isinstance(name, str) and len(name) < 400 else ""
+    base = name.partition(";")[0].strip().lower() if isinstance(name, str) and len(name) < _MOST_MIME else ""
     return base if _MIME.fullmatch(base) else "unknown/unknown"
 
 

@@ -101,6 +101,8 @@ class ExportHandler(_Filtered):
             return  # whoever asked has gone
         except OSError as error:
             raise Refused(500, f"The audit log can't be read: {error.strerror}.") from None
+        except AuditError as error:
+            raise Refused(500, bounded.text(error.message, 1000)) from None
         await self.finish()
 
     def finish(self, *args: Any, **kwargs: Any) -> Any:

@@ -21,6 +21,7 @@ from jupyter_server.utils import ensure_async
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from ipysandbox.audit import AuditError
 from ipysandbox.audit.pages import Follower
 from ipysandbox.server import bounded
 from ipysandbox.server.supervisors import Refused, Supervisors
@@ -120,14 +121,14 @@ class FeedHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """None where the log can't be read: paging through it says why."""
         try:
             return await asyncio.get_running_loop().run_in_executor(None, lambda: Follower(after=after))
-        except (OSError, ValueError):
+        except (OSError, ValueError, AuditError):
             return None
 
     async def _tell_records(self, follower: Follower) -> None:
         """What is new in the audit trail, in bounded messages."""
         try:
             records = await asyncio.get_running_loop().run_in_executor(None, follower.read)
-        except (OSError, ValueError):
+        except (OSError, ValueError, AuditError):
             return
         for start in range(0, len(records), MOST_RECORDS):
             shown = [bounded.record(record) for record in records[start : start + MOST_RECORDS]]

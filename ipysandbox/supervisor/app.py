@@ -27,7 +27,7 @@ from ipysandbox.audit import AuditLog, default_path, events
 from ipysandbox.backends.linux import fonts
 from ipysandbox.backends.linux.backend import SOCKETS_HINT, LinuxBackend
 from ipysandbox.backends.linux.zygote_handle import Spawned
-from ipysandbox.errors import NotAvailable, PolicyError, SandboxError, StartError
+from ipysandbox.errors import NotAvailable, PolicyError, SandboxDied, SandboxError, StartError
 from ipysandbox.output.redact import KnownSecrets, Redactor
 from ipysandbox.policy import Effective, complete_policy, resolve
 from ipysandbox.policy.secret_values import secret_values
@@ -237,7 +237,9 @@ class _Handler(tornado.web.RequestHandler):
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:  # noqa: ARG002 - tornado's signature
         error = kwargs.get("exc_info", (None, None, None))[1]
-        if not isinstance(error, SandboxError):
+        if error is None:  # what it worked for was cancelled
+            error = SandboxDied(f"the sandbox supervisor ends: {self.request.method} {self.request.path} was not done")
+        elif not isinstance(error, SandboxError):
             error = SandboxError(f"{self.request.method} {self.request.path}: {type(error).__name__}: {error}")
         self.set_status(_STATUS.get(error.kind, 500))
         self.send({"error": Redactor(self.supervisor.secrets).value(error.to_json())})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tracemalloc
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from ipysandbox.audit import AuditLog, iter_newest, iter_records, tail
+from ipysandbox.audit import AuditError, AuditLog, iter_newest, iter_records, tail, verify
 
 
 @pytest.fixture
@@ -84,3 +86,18 @@ def test_the_tail_of_a_large_log_is_read_from_its_end(path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("what", ["directory", "fifo", "dangling link", "link"])
+@pytest.mark.parametrize("place", ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.lock"])
+def test_what_is_no_file_in_the_logs_place_is_named_and_no_empty_log(tmp_path: Path, what: str, place: str) -> None:
+    odd = tmp_path / place
+    if what == "directory":
+        odd.mkdir()
+    elif what == "fifo":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to(tmp_path if what == "link" else "nowhere")
+    for read in (tail, verify, lambda path: list(iter_records(path))):
+        with pytest.raises(AuditError, match=rf"{re.escape(str(odd))} is not a regular file"):
+            read(path=tmp_path)

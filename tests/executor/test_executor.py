@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ipysandbox
-from ipysandbox import LimitExceeded, SandboxClosed, SandboxDied, SandboxExecutor, TaskError, ValueRefused
+from ipysandbox import LimitExceeded, PolicyError, SandboxClosed, SandboxDied, SandboxExecutor, TaskError, ValueRefused
 from ipysandbox.audit.query import iter_records
-from ipysandbox.errors import PolicyError
 
 MakePool = Callable[..., SandboxExecutor]
 
@@ -423,6 +423,7 @@ def test_it_refuses_what_makes_no_sense_and_what_can_not_be_held(project: Path, 
         make_pool(1, preload=["no_such_module"]).submit(double, 1)
     closed = make_pool(1)
     closed.shutdown()
+    assert issubclass(SandboxClosed, RuntimeError)  # as of every executor
     with pytest.raises(SandboxClosed):
         closed.submit(double, 1)
 
@@ -457,3 +458,18 @@ def test_an_argument_that_makes_no_sense_is_named_as_it_was_given() -> None:
         SandboxExecutor(timeout="10 seconds")
     with pytest.raises(PolicyError, match=r"^limits\['memory'\]: 2000 has no unit"):
         SandboxExecutor(limits={"memory": 2000})
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "told"),
+    [
+        ({"limits": 3}, PolicyError, "limits is of type int"),
+        ({"overrides": [1]}, PolicyError, "overrides is of type list"),
+        ({"timeout": float("nan")}, PolicyError, "timeout is nan"),
+        ({"timeout": []}, PolicyError, "timeout is of type list"),
+        ({"max_workers": "2"}, TypeError, "max_workers must be a whole number, not of type str"),
+    ],
+)
+def test_what_an_argument_does_not_take_is_told_by_its_name(given: Any, kind: type[Exception], told: str) -> None:
+    with pytest.raises(kind, match=told):
+        SandboxExecutor(**given)

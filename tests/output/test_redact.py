@@ -100,6 +100,7 @@ def test_a_secret_that_is_learned_later_is_looked_for_from_then_on() -> None:
 NOT_CAUGHT = {
     "half of it": TOKEN[: len(TOKEN) // 2] + "\n",
     "gaps": " ".join(TOKEN),
+    "another case": TOKEN.swapcase(),
     "colours": "\x1b[31m".join(TOKEN),
     "base64 in lines": base64.encodebytes(b"x" * 50 + TOKEN.encode()).decode(),
     "base32": base64.b32encode(TOKEN.encode()).decode(),
@@ -262,6 +263,11 @@ def test_no_kind_of_message_shows_a_secret(cleaner: Cleaner, kind: str) -> None:
     shown = json.dumps(cleaner.clean(kind, MESSAGES[kind]), ensure_ascii=False)
     assert TOKEN not in shown
     assert "•••OPENAI_API_KEY•••" in shown
+
+
+def test_the_name_of_an_unknown_type_shows_no_secret_in_lower_case_either(cleaner: Cleaner) -> None:
+    shown = show(cleaner, {f"application/x-{TOKEN}": "x"})
+    assert TOKEN.lower() not in json.dumps([shown, cleaner.notes]).lower()
 
 
 @pytest.mark.parametrize("mime", ["text/plain", "text/html", "text/markdown", "text/latex", "image/svg+xml"])

@@ -792,3 +792,47 @@ def test_a_close_in_the_middle_of_a_restart_leaves_nothing(make_box: MakeBox) ->
         restarting.join()
         _wait_for_sandboxes(others)
     assert all("closed" in str(exc) or "no sandbox named" in str(exc) for exc in told), told
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"timeout": []}, "timeout is of type list"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"timeout": True}, "timeout is of type bool"),
+        ({"cpu": {}}, "cpu is of type dict"),
+    ],
+)
+def test_a_time_that_is_none_is_told_by_its_argument(box: Sandbox, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(PolicyError, match=f'{told}\ngive seconds, as 30, or a text with a unit, as "30s"'):
+        box.run("1", **given)
+    assert box.run("2").value == 2
+
+
+@pytest.mark.parametrize("overrides", [[1], 3, "limits.wall", {1: "30s"}])
+def test_settings_that_are_no_mapping_are_told_by_their_argument(project: Path, overrides: Any) -> None:
+    with pytest.raises(PolicyError, match=r'overrides .*\ngive settings by name, as {"limits.wall": "30s"}'):
+        Sandbox(project=project, overrides=overrides)
+
+
+def test_a_sandbox_that_a_thread_starts_while_the_interpreter_ends_says_that(project: Path) -> None:
+    code = """
+from ipysandbox import Sandbox
+import threading
+Sandbox().start()
+begun = threading.Event()
+def start_many():
+    for number in range(10_000):
+        try:
+            Sandbox(name=f"n{number}").start()
+        except BaseException as exc:
+            print(type(exc).__name__, exc, flush=True)
+            return
+        begun.set()
+threading.Thread(target=start_many, daemon=True).start()
+begun.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "NoneType" not in done.stdout
+    assert not done.stdout or done.stdout.startswith(("SandboxDied ", "SandboxError ", "StartError ")), done.stdout

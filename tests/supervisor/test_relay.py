@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
+from ipysandbox.backends.linux.zygote_handle import spawn
 from ipysandbox.output.cleaner import Cleaner
+from ipysandbox.supervisor.app import Supervisor
 from ipysandbox.supervisor.relay import Relay
 from ipysandbox.supervisor.wire import Message, new_header, pack, unpack
 
@@ -133,5 +136,29 @@ def test_a_request_for_a_kernel_that_is_not_there_is_told_at_once(short_folder: 
             assert not await relay.forward("shell", Message(new_header("execute_request", "client"), {}, {}, {}))
         finally:
             relay.close()
+
+    asyncio.run(main())
+
+
+def test_a_cell_whose_sandbox_is_connected_to_nothing_is_answered_and_the_next_one_runs(
+    project: Path, short_folder: Path
+) -> None:
+    async def main() -> None:
+        supervisor = Supervisor(short_folder, os.getpid(), spawn(short_folder, os.getpid()))
+        try:
+            box = await supervisor.open({"cwd": str(project)})
+            client = Client(box.relay)
+            box.relay.detach()
+            statuses = []
+            for code in ("1", "2"):
+                request = Message(new_header("execute_request", "client"), {}, {}, {"code": code})
+                await client.sockets["shell"].send_multipart(pack(request, client.key))
+                reply = await client.next("shell")
+                statuses.append(reply.metadata["ipysandbox"]["status"])
+                if code == "1":
+                    assert "is connected to nothing" in reply.metadata["ipysandbox"]["notices"][0]
+            assert statuses == ["died", "ok"]
+        finally:
+            await supervisor.close()
 
     asyncio.run(main())
