@@ -153,6 +153,9 @@ class TaskRunner:
             self._sock.connect(str(self._supervisor.client.folder / wire.SOCKET))
             self._sock.sendall(wire.frame(wire.OPEN, 0, json.dumps(request).encode()))
             kind, _, data = self._receive()
+            while kind not in (wire.OPENED, wire.FAILED):  # what the audit trail has of a start that failed
+                self._on_frame(kind, 0, data)
+                kind, _, data = self._receive()
         except (OSError, EOFError) as exc:
             raise SandboxDied(f"the sandbox supervisor does not answer ({exc})") from None
         answer = json.loads(data)

@@ -6,6 +6,11 @@ import errno
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from ipysandbox.backends.linux.notify import Answer, Notification
 from ipysandbox.backends.linux.shared_memory import SharedMemory
@@ -25,17 +30,33 @@ os.wait()
 
 
 class _Counted:
-    def __init__(self, most: int) -> None:
+    """``root``: a process below which there is nothing but what the test has made."""
+
+    def __init__(self, most: int, root: int) -> None:
         self.told: list[int] = []
-        self.memory = SharedMemory(most, os.getpid(), os.open("/proc", os.O_PATH | os.O_CLOEXEC), self.told.append)
+        self.memory = SharedMemory(most, root, os.open("/proc", os.O_PATH | os.O_CLOEXEC), self.told.append)
 
     def map(self, length: int, thread: int = 0, flags: int = 0x21, fd: int = -1) -> Answer:
         args = (0, length, 3, flags, fd & 0xFFFFFFFFFFFFFFFF, 0)
         return self.memory.see(Notification(thread or os.getpid(), "mmap", args, lambda: True))
 
 
-def test_what_is_mapped_nowhere_counts_no_more() -> None:
-    counted = _Counted(512 * _MIB)
+@pytest.fixture
+def alone() -> Iterator[int]:
+    """A process without children."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+
+
+def _until_it_waits(pid: int) -> None:
+    end = time.monotonic() + 20
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_what_is_mapped_nowhere_counts_no_more(alone: int) -> None:
+    counted = _Counted(512 * _MIB, alone)
     for _ in range(100):
         assert counted.map(64 * _MIB).proceed
         assert counted.memory.held <= 512 * 1.25 * _MIB
@@ -49,7 +70,8 @@ def test_of_the_pieces_as_many_of_the_largest_count_as_are_mapped_anywhere() -> 
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-        counted = _Counted(512 * _MIB)
+        _until_it_waits(child.pid)
+        counted = _Counted(512 * _MIB, child.pid)
         for size in (1, 7, 2, 9, 3, 8, 4):
             counted.map(size * _MIB, thread=child.pid)
         assert counted.memory.held == 34 * _MIB
@@ -59,16 +81,16 @@ def test_of_the_pieces_as_many_of_the_largest_count_as_are_mapped_anywhere() -> 
     assert counted.memory.count() == 0
 
 
-def test_what_goes_over_is_refused() -> None:
-    counted = _Counted(8 * _MIB)
+def test_what_goes_over_is_refused(alone: int) -> None:
+    counted = _Counted(8 * _MIB, alone)
     assert counted.map(16 * _MIB).errno == errno.ENOMEM
     assert counted.map((1 << 64) - 1).errno == errno.ENOMEM
     assert counted.map(8 * _MIB).proceed
     assert counted.memory.held == 8 * _MIB
 
 
-def test_a_file_is_no_such_memory_and_the_device_of_zeros_is() -> None:
-    counted = _Counted(512 * _MIB)
+def test_a_file_is_no_such_memory_and_the_device_of_zeros_is(alone: int) -> None:
+    counted = _Counted(512 * _MIB, alone)
     zero = os.open("/dev/zero", os.O_RDWR)
     null = os.open("/dev/null", os.O_RDWR)
     assert counted.map(_MIB, flags=0x01, fd=null).proceed
