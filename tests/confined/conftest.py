@@ -11,7 +11,7 @@ import pytest
 from .hosts import Box, Host
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def host() -> Iterator[Host]:
     host = Host()
     yield host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import subprocess
@@ -40,9 +41,11 @@ class Host:
     def ask(self, do: str, **details: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps({"do": do, **details}) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps({"do": do, **details}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
         assert line, f"the host has ended: {self.process.wait()}"
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -50,7 +53,8 @@ class Host:
     def close(self) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which was told
+            self.process.stdin.close()
         self.process.wait(60)
         self.process.stdout.close()
 
