@@ -116,7 +116,7 @@ class _Watch(Watch):
         handlers = {name: _answered(_done(call)) for name, call in calls.items()}
         handlers |= {name: _answered(call) for name, call in told.items()}
         proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
-        super().__init__(child, report, handover, proc, handlers, shared=shared, root=os.getpid())
+        super().__init__(child, report, handover, proc, handlers, shared=shared, root=os.getpid(), inside=False)
         self._on(zygote, self._end)
         self._child = child
         #: As long as these are open, the rules for the program's own files in /proc hold: they lie on these inodes.

@@ -178,10 +178,13 @@ def begin(
             ours.callback(mine.close)
             pid = libc.fork(ALL_NAMESPACES)
             if pid == 0:
-                kept = [report.fileno(), theirs.fileno(), outside.listener.fileno(), alive_r, log_fd, *program_fds]
-                close_all_but(*kept, *(trees or {}).values())
-                _enter(plan, report, alive_r, mapped=mapper is not None)
-                _init(plan, request, report, Handover(theirs), outside, trees, program_fds, log_fd, program)
+                try:
+                    kept = [report.fileno(), theirs.fileno(), outside.listener.fileno(), alive_r, log_fd, *program_fds]
+                    close_all_but(*kept, *(trees or {}).values())
+                    _enter(plan, report, alive_r, mapped=mapper is not None)
+                    _init(plan, request, report, Handover(theirs), outside, trees, program_fds, log_fd, program)
+                finally:  # whatever happens: a copy of this process may not go on as if it were this one
+                    os._exit(1)
         except OSError as exc:
             report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))
             return None
@@ -190,9 +193,8 @@ def begin(
     try:
         if mapper is not None:
             mapper.map(pid)
-        report.send(
-            "init", pid=pid, monitor=os.getpid(), spent=time.process_time()
-        )  # said before init may say that it is ready
+        # Said before init may say that it is ready.
+        report.send("init", pid=pid, monitor=os.getpid(), spent=time.process_time())
         os.write(alive_w, _ALIVE)
     except OSError as exc:
         report.send("failed", stage=stage, errno=exc.errno, message=str(exc.strerror or exc))

@@ -165,7 +165,7 @@ class _Nursery:
                 self._send(event="ended", task=number, cpu=0.0)
             else:
                 shared = self._request["shared"]
-                watch = Watch(begun.init, report, begun.handover, self._proc, shared=shared)
+                watch = Watch(begun.init, report, begun.handover, self._proc, shared=shared, inside=False)
                 self._poller.register(watch, select.EPOLLIN)
                 self._tasks[begun.init] = _Task(number, spent, watch, begun.alive)
         for fd in fds[1:]:

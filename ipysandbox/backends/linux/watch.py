@@ -56,7 +56,8 @@ class Handover:
 class Watch:
     """``handover`` is the other end of init's ``Handover``; ``proc`` the host's /proc, opened before init changed the
     root. ``shared``: the limit on memory, where shared mappings are to be counted; ``root``: below which process
-    everything inside is, if not init."""
+    everything inside is, if not init; ``inside``: whether this process sees init's mounts. One that does not would
+    cover names on the host: it covers none, and says so."""
 
     def __init__(
         self,
@@ -68,9 +69,11 @@ class Watch:
         *,
         shared: int = 0,
         root: int = 0,
+        inside: bool = True,
     ) -> None:
         self._report, self._handover, self._proc = report, handover, proc
         self._handlers = {"connect": notify.see_connect} if handlers is None else dict(handlers)
+        self._inside = inside
         self._shared: SharedMemory | None = None
         if shared:
             self._shared = SharedMemory(shared, root or init_pid, proc, lambda held: report.send("shared", held=held))
@@ -173,7 +176,7 @@ class Watch:
         for line in lines:
             wish = json.loads(line)
             if "cover" in wish:
-                failed = [path for path in wish["cover"] if not rootfs.cover_now(path)]
+                failed = [path for path in wish["cover"] if not (self._inside and rootfs.cover_now(path))]
                 self._report.send("covered", failed=failed)
             elif self._shared is not None:
                 self._report.send("shared", held=self._shared.count(), counted=True)
