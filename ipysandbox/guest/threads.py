@@ -15,10 +15,12 @@ _SETTERS = (
     "omp_set_num_threads",
 )
 _LIBRARIES = ("openblas", "libmkl_rt", "libgomp", "libomp", "libiomp")
+#: What OpenBLAS itself has run before a fork (driver/others/blas_server.c): it ends its threads, and the first
+#: calculation that is worth them starts others.
+_END_THREADS = "blas_thread_shutdown_"
 
-
-#: As last found.
-_found: list[Any] = []
+#: As last found: setters, and what ends the threads that they have started.
+_found: list[tuple[Any, Any]] = []
 
 
 def find() -> None:
@@ -29,10 +31,17 @@ def find() -> None:
     for path in sorted(paths):
         if any(name in path.rsplit("/", 1)[-1] for name in _LIBRARIES):
             library = ctypes.CDLL(path)
-            _found.extend(setter for name in _SETTERS if (setter := getattr(library, name, None)) is not None)
+            end = getattr(library, _END_THREADS, None)
+            _found.extend((setter, end) for name in _SETTERS if (setter := getattr(library, name, None)) is not None)
 
 
 def set_numeric_threads(count: int) -> None:
-    """Set ``count`` threads in every numeric library that was found."""
-    for setter in _found:
+    """Set ``count`` threads in every numeric library that was found.
+
+    OpenBLAS starts them at once, and each looks for work at full speed for some tens of milliseconds before it sleeps:
+    as long as a sandbox takes to start, on a processor that the start could use.
+    """
+    for setter, end in _found:
         setter(ctypes.c_int(count))
+        if end is not None:
+            end()

@@ -560,6 +560,20 @@ import numpy, os, threadpoolctl
         assert environment == str(wanted)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: numeric libraries start no thread")
+def test_threads_of_numeric_libraries_start_with_the_first_calculation_that_is_worth_them(make_box: MakeBox) -> None:
+    """OpenBLAS' own look for work at full speed as soon as they start, which a sandbox's start would pay for."""
+    code = """
+import numpy, os
+before = len(os.listdir("/proc/self/task"))
+product = numpy.ones((600, 600)) @ numpy.ones((600, 600))
+float(product[0, 0]), len(os.listdir("/proc/self/task")) - before
+"""
+    box = make_box(overrides={"limits.cpus": 2})
+    assert box.run(code).value == (600.0, 1)
+    assert box.run(code).value == (600.0, 0)
+
+
 def test_one_sandbox_can_be_used_from_several_threads(box: Sandbox) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
