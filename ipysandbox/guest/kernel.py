@@ -20,7 +20,7 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, figures, fresh, gpu, progress, script, streams, threads, values
+from . import CHANNELS, confined, figures, fresh, gpu, progress, script, shared_shell, streams, threads, values
 from .forks import ForkAwareIOPubThread
 
 #: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
@@ -139,10 +139,14 @@ class SandboxKernel(IPythonKernel):
         # The base notes the file of each module that is loaded, for the debugger. To look at a module is to write to
         # its page (a count of references), which is shared until then: six megabytes and as many milliseconds.
         vars(ipkernel)["sys"] = _NoModules()
+        adopted = shared_shell.adopt(kwargs["parent"])
         try:
-            super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+            super().__init__(**(kwargs if adopted is None else kwargs | {"user_ns": adopted}))  # type: ignore[no-untyped-call]
         finally:
             vars(ipkernel)["sys"] = sys
+        if adopted is not None:
+            assert self.shell is not None
+            self.shell.parent = self.shell.kernel = self  # what it would have been made with
 
     def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> Any:
         """Asked before each request."""
@@ -356,6 +360,7 @@ def prepare() -> SandboxKernelApp:
         config.IPKernelApp.log_level = 40
         config.IPKernelApp.outstream_class = "ipysandbox.guest.streams.PipedOutStream"
         SandboxKernelApp.instance(config=config, kernel_class=SandboxKernel)
+        shared_shell.make(config)
     return SandboxKernelApp.instance()
 
 
@@ -386,8 +391,6 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
     if program["confined"]:
         confined.use_pipes(app.kernel.shell)
     _show_some_errors_shortly(app.kernel.shell)
-    # What IPython does for the first time with the first cell (milliseconds) is done before one is waited for.
-    app.kernel.shell.run_cell("None", silent=True)
-    app.kernel.shell.display_formatter.format(0)
+    shared_shell.use(app.kernel.shell)
     app.start()  # type: ignore[no-untyped-call]
     raise SystemExit(0)

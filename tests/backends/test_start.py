@@ -28,6 +28,38 @@ import multiprocessing, os, random, tempfile, uuid, numpy
  multiprocessing.current_process().authkey.hex(), next(tempfile._get_candidate_names()))
 """
 _SHARED = "import sys\n(hash('x'), [line.split('-')[0] for line in open('/proc/self/maps') if 'libc.so' in line][0])"
+_SHELL = """
+import builtins, os, sys
+shell = get_ipython()
+(os.getcwd(), [str(folder) for folder in _dh], shell.starting_dir, shell.home_dir == os.environ["HOME"],
+ shell.profile_dir.location.startswith(shell.ipython_dir), shell.ipython_dir == os.environ["IPYTHONDIR"],
+ shell.kernel.shell is shell, shell.parent is shell.kernel, shell.kernel.user_ns is shell.user_ns,
+ sys.modules["__main__"].__dict__ is globals(), type(shell).__name__, os.environ["TERM"], sys.ps1, builtins.__IPYTHON__)
+"""
+#: What a library could take for a notebook's, before and after the zygote has made a shell; then whether a kernel with
+#: settings of its own, or with the zygote's, is given it.
+_MADE_AHEAD = """
+import builtins, json, os, sys, types
+from IPython import get_ipython
+from traitlets.config import Config
+from ipysandbox.guest import shared_shell
+
+def seen():
+    return [get_ipython() is None, hasattr(sys, "ps1"), hasattr(builtins, "__IPYTHON__"), id(sys.modules["__main__"]),
+            sorted(os.environ.items()), sorted(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))]
+
+before = seen()
+config = Config()
+config.HistoryManager.hist_file = ":memory:"
+shared_shell.make(config)
+after = seen()
+app = types.SimpleNamespace(profile_dir=None, ipython_dir="/", config=Config(config))
+app.config.InteractiveShell.ast_node_interactivity = "all"
+other = shared_shell.adopt(app)
+app.config = Config(config)
+app.config.Session.key = b"x"
+print(json.dumps([before, after, other, shared_shell.adopt(app) is get_ipython().user_ns]))
+"""
 _OWN = "import logging, sys, tempfile\n(sys.argv, os.getcwd(), tempfile.gettempdir(), logging.getLogger().level)"
 
 
@@ -63,6 +95,25 @@ def test_siblings_differ_in_what_is_drawn_and_share_what_is_documented(make_box:
         argv, folder, temporary, level = box.run("import os\n" + _OWN).value
         assert (len(argv), folder, level) == (1, str(project), 30)
         assert temporary == box.run("os.environ['TMPDIR']").value
+
+
+def test_the_shell_that_all_begin_with_is_each_ones_own(make_box: MakeBox, project: Path) -> None:
+    boxes = [make_box(), make_box(overrides={"start.mode": "exec"})]
+    facts = [box.run(_SHELL).value for box in boxes]
+    folder, rest = str(project), (True, True, True, True, True, True, True, "ZMQInteractiveShell", "xterm-color")
+    for seen in facts:
+        assert seen == (folder, [folder], folder, *rest, "In : ", True)
+    for box in boxes:
+        assert box.run("a = 1\n%history").stdout == f"\n{_SHELL.strip()}\na = 1\n%history\n"
+    assert boxes[0].run("%cd -q ~\n%pwd").value == boxes[0].run("import os; os.environ['HOME']").value
+
+
+def test_a_shell_made_ahead_is_seen_by_nobody_and_taken_only_under_its_own_settings() -> None:
+    done = subprocess.run([sys.executable, "-c", _MADE_AHEAD], stdout=subprocess.PIPE, text=True, check=True)
+    before, after, other, taken = json.loads(done.stdout)
+    assert after == before
+    assert before[:3] == [True, False, False]
+    assert (other, taken) == (None, True)
 
 
 def test_a_sandbox_with_a_process_of_its_own_to_be_forked_from_holds_the_same(make_box: MakeBox) -> None:
