@@ -26,22 +26,20 @@ from ipysandbox.policy.links import within
 
 from . import left_behind, processes
 from .attempts import Attempts
+from .changed import changes, writable_overlays
 from .confined_plan import ConfinedPlan
 from .gpu import Cards, Meter
 from .groups import Group, Used
 from .layout import Spent
 from .left_behind import Record
-from .plan import Overlay, Plan
-from .rootfs import ordered
-from .shared_bound import SharedBound
-from .walk import walk
+from .memory import Memory
+from .plan import Plan
 from .writable import WritableFolder, sweep_all
 
 if TYPE_CHECKING:
     from .zygotes import Zygote
 
 _LOG_BYTES = 64 << 10
-_MOST_CHANGES, _MOST_LOOKED_AT = 5_000, 20_000
 _REPORT_BYTES = 1 << 20
 #: The monitor answers in a millisecond; it is a process of ours and waits for nothing else.
 _COVER_SECONDS = 10.0
@@ -51,17 +49,10 @@ _QUICK_ENTRIES = 300
 #: The search gives up by itself before that, unless the file system no longer answers.
 _LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
-#: Figures that are shown are at most so old.
-_EXACT_SECONDS = 0.5
 #: How old what processes hold open may be at a cell's end: the next look is not far.
 _BRIEF_SECONDS = 0.5
-#: Stands beside the numbers of processes.
-_SCRATCH = 0
 #: From init's end to the monitor's, which tells what it has seen last.
 _LAST_REPORT_SECONDS = 0.5
-#: net.core.wmem_default: what one socket may have waiting to be read.
-_SOCKET_BUFFER = 208 << 10
-_FREE_SOCKETS = 256
 #: What mounting says of a name that was there when the plan was made.
 _GONE = (errno.ENOENT, errno.EINVAL, errno.ENOTDIR, errno.ESTALE)
 #: Code that makes and removes such names all the time fails one start in two, at most.
@@ -96,7 +87,7 @@ class LinuxInstance(Instance):
         #: The files and folders that it was given, as the host had them then.
         self.sources = identities(plan)
         self._find_hidden = hidden
-        self._overlays = _writable_overlays(plan)
+        self._overlays = writable_overlays(plan)
         # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
         self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
         self._covered = {path: _identity(path) for path in plan.covered}
@@ -120,17 +111,10 @@ class LinuxInstance(Instance):
         self._descriptors = processes.Descriptors()
         #: Files that no longer have a name count as well, where those lie that the sandbox may write.
         self._holdings = processes.Holdings(folder.device for folder in folders)
-        self._shares = processes.Shares()
-        self._shared_memory = SharedBound(self._ask_to_count)
+        self._memory = Memory(self._ask_to_count)
         #: Nothing has run yet that could hold any.
         self._next_descriptors = time.monotonic()
         self._last_changes: list[Change] = []
-        self._exact_above = self._memory_limit = 0
-        #: What the last exact look found (anonymous, shared), when, and the resident bytes of each process, and of
-        #: files in memory, then.
-        self._exact = (0, 0)
-        self._exact_at = 0.0
-        self._exact_residents: Mapping[int, int] = {}
         self._cards: Meter | None = None
         #: As the last sweep began.
         self._run_times: Mapping[int, int] | None = None
@@ -202,7 +186,7 @@ class LinuxInstance(Instance):
         elif kind == "refused":
             self._attempts.hear(event.get("attempts"))
         elif kind == "shared" and isinstance(event.get("held"), int):
-            self._shared_memory.hear(event["held"], counted=event.get("counted") is True)
+            self._memory.shared.hear(event["held"], counted=event.get("counted") is True)
         elif kind == "exit" and isinstance(event.get("status"), int):
             self._status = event["status"]
 
@@ -336,7 +320,7 @@ class LinuxInstance(Instance):
         gpu, gpu_allowed = self._cards.used(sample.pids) if self._cards is not None else (0, 0)
         return Usage(
             cpu=sample.cpu if used.cpu is None else used.cpu,
-            memory=self._memory(sample, in_memory) if used.memory is None else used.memory,
+            memory=self._held(sample, in_memory) if used.memory is None else used.memory,
             processes=max(0, sample.processes - 1),  # init is ours
             disk=scratch_bytes + self._descriptors.deleted + sum(row[0] for row in rows),
             files=scratch_files + sum(row[1] for row in rows),
@@ -349,28 +333,9 @@ class LinuxInstance(Instance):
         self._cards = meter = Meter(cards)
         self.on_exit(lambda _status: meter.stop())
 
-    def _memory(self, sample: processes.Sample, scratch: int) -> int:
-        """Where no control group counts. ``scratch``: bytes of the scratch space that lie in memory."""
-        # Buffers of sockets belong to no process's memory: beyond a few, each counts as full.
-        ends = max(self._descriptors.sockets, processes.sockets(self.pid) if self.namespaces else 0)
-        buffers = max(0, ends - _FREE_SOCKETS) * _SOCKET_BUFFER
-        # Without walking any map first: resident pages and scratch space are never less than what counts.
-        memory = sample.resident + scratch + buffers
-        if memory + self._shared_memory.told <= self._exact_above:
-            return memory
-        # An exact look at large processes takes tens of milliseconds, in which they grow on: until one could matter,
-        # what they grew since the last is added to it, which is never too little.
-        known = self._exact_residents
-        now = {**sample.residents, _SCRATCH: scratch}
-        grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
-        old = time.monotonic() - self._exact_at > _EXACT_SECONDS
-        anonymous, shared = self._exact
-        if old or not known or anonymous + max(shared, scratch) + grown + buffers > self._memory_limit:
-            room = self._memory_limit - buffers
-            anonymous, shared = self._exact = self._shares.look(sample, self.pid, room)
-            self._exact_at, self._exact_residents, grown = time.monotonic(), now, 0
-        rest = anonymous + grown + buffers
-        return rest + max(shared, self._shared_memory.bound(scratch, self._memory_limit - rest))
+    def _held(self, sample: processes.Sample, scratch: int) -> int:
+        sockets = max(self._descriptors.sockets, processes.sockets(self.pid) if self.namespaces else 0)
+        return self._memory.held(sample, self.pid, scratch, sockets)
 
     def _ask_to_count(self) -> bool:
         if self._cover_reply is not None and not self._cover_reply.done():
@@ -464,7 +429,7 @@ class LinuxInstance(Instance):
         return (folder, there) if same else None
 
     def exact_above(self, resident: int, limit: int) -> None:
-        self._exact_above, self._memory_limit = resident, limit
+        self._memory.exact_above(resident, limit)
 
     def sweep(self) -> list[str]:
         alive = self.alive()
@@ -533,16 +498,7 @@ class LinuxInstance(Instance):
     def changes(self) -> list[Change]:
         if self._scratch < 0:
             return self._last_changes
-        found: list[Change] = []
-        for number, overlay in self._overlays:
-            base = os.path.relpath(overlay, self.plan.project)
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            try:
-                upper = os.open(f"layer{number}/upper", flags, dir_fd=self._scratch)
-            except OSError:
-                continue
-            _list_upper(upper, "" if base == "." else base + "/", overlay, found)
-        return sorted(found, key=lambda change: change.path)
+        return changes(self._scratch, self._overlays, self.plan.project)
 
     def last_words(self) -> str:
         return clean_text(self._log.decode("utf-8", "replace"))
@@ -555,14 +511,6 @@ def identities(plan: Plan | ConfinedPlan) -> tuple[tuple[int, int] | None, ...]:
     else:
         named = [bind.source for bind in plan.binds] + [row.source for row in plan.overlays if row.source]
     return tuple(_identity(os.path.realpath(path)) for path in named if not path.startswith(("/proc/", "/sys/")))
-
-
-def _writable_overlays(plan: Plan | ConfinedPlan) -> list[tuple[int, str]]:
-    """Number and place of each, as ``rootfs`` counts them."""
-    if isinstance(plan, ConfinedPlan):
-        return []
-    steps = enumerate(ordered(plan))
-    return [(number, step.target) for number, step in steps if isinstance(step, Overlay) and step.writable]
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -595,29 +543,6 @@ async def until_files_hold(start: Callable[[], Awaitable[_T]]) -> _T:
         with contextlib.suppress(FilesChanged):
             return await start()
     return await start()
-
-
-def _list_upper(upper: int, prefix: str, host: str, found: list[Change]) -> None:
-    """Read overlayfs's upper folder: what is in it is what changed, or what was only opened for writing; a 0/0 device
-    marks a removed name."""
-    for looked_at, (info, relative, _) in enumerate(walk(upper)):
-        if looked_at >= _MOST_LOOKED_AT or len(found) >= _MOST_CHANGES:
-            return
-        there = _lstat(os.path.join(host, relative))
-        if stat.S_ISCHR(info.st_mode):
-            found.append(Change(prefix + relative, "removed"))
-        elif not stat.S_ISDIR(info.st_mode):
-            if there is None or not _copied_only(info, there):
-                found.append(Change(prefix + relative, "added" if there is None else "changed", info.st_size))
-        elif there is None:
-            found.append(Change(f"{prefix}{relative}/", "added"))
-
-
-def _copied_only(inside: os.stat_result, there: os.stat_result) -> bool:
-    """Whether overlayfs has copied the host's file when somebody opened it for writing, as SQLite does to read one, and
-    nothing was written since. Code that keeps the size and sets the time back escapes this: the list is for people."""
-    known = (inside.st_mode, inside.st_size, inside.st_mtime_ns)  # type and permissions are both in the mode
-    return known == (there.st_mode, there.st_size, there.st_mtime_ns)
 
 
 def _lstat(path: str) -> os.stat_result | None:

@@ -1,0 +1,58 @@
+"""How much memory a sandbox holds, where no control group counts it: as exact as it has to be, and never too little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from . import processes
+from .shared_bound import SharedBound
+
+#: Figures that are shown are at most so old.
+_EXACT_SECONDS = 0.5
+#: net.core.wmem_default: what one socket may have waiting to be read.
+_SOCKET_BUFFER = 208 << 10
+_FREE_SOCKETS = 256
+#: Stands beside the numbers of processes.
+_SCRATCH = 0
+
+
+class Memory:
+    """``ask`` has the monitor count what is mapped together, and says whether it could be asked."""
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        self.shared = SharedBound(ask)
+        self._shares = processes.Shares()
+        self._exact_above = self._limit = 0
+        #: What the last exact look found (anonymous, shared), when, and the resident bytes of each process, and of
+        #: files in memory, then.
+        self._exact = (0, 0)
+        self._exact_at = 0.0
+        self._exact_residents: Mapping[int, int] = {}
+
+    def exact_above(self, resident: int, limit: int) -> None:
+        """As the instance's."""
+        self._exact_above, self._limit = resident, limit
+
+    def held(self, sample: processes.Sample, root: int, scratch: int, sockets: int) -> int:
+        """Bytes of the processes below ``root``. ``scratch``: bytes of the scratch space that lie in memory;
+        ``sockets``: how many there are."""
+        # Buffers of sockets belong to no process's memory: beyond a few, each counts as full.
+        buffers = max(0, sockets - _FREE_SOCKETS) * _SOCKET_BUFFER
+        # Without walking any map first: resident pages and scratch space are never less than what counts.
+        memory = sample.resident + scratch + buffers
+        if memory + self.shared.told <= self._exact_above:
+            return memory
+        # An exact look at large processes takes tens of milliseconds, in which they grow on: until one could matter,
+        # what they grew since the last is added to it, which is never too little.
+        known = self._exact_residents
+        now = {**sample.residents, _SCRATCH: scratch}
+        grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
+        old = time.monotonic() - self._exact_at > _EXACT_SECONDS
+        anonymous, shared = self._exact
+        if old or not known or anonymous + max(shared, scratch) + grown + buffers > self._limit:
+            room = self._limit - buffers
+            anonymous, shared = self._exact = self._shares.look(sample, root, room)
+            self._exact_at, self._exact_residents, grown = time.monotonic(), now, 0
+        rest = anonymous + grown + buffers
+        return rest + max(shared, self.shared.bound(scratch, self._limit - rest))
