@@ -20,7 +20,20 @@ from ipykernel.kernelapp import IPKernelApp
 from IPython.core.error import StdinNotImplementedError
 from traitlets.config import Config
 
-from . import CHANNELS, confined, figures, fresh, gpu, progress, script, shared_shell, streams, threads, values
+from . import (
+    CHANNELS,
+    confined,
+    figures,
+    first_use,
+    fresh,
+    gpu,
+    progress,
+    script,
+    shared_shell,
+    streams,
+    threads,
+    values,
+)
 from .forks import ForkAwareIOPubThread
 
 #: Outputs that may wait to be read. ZeroMQ's own 1000 are soon reached by a loop that prints and flushes.
@@ -369,7 +382,7 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
 
     ``program``: {"key": the session's HMAC key, "threads": how many each numeric library may use, "confined": its own
     folder where the sandbox has no file systems of its own, or None, "gpu": its share of graphics cards, or None,
-    "widgets": whether they are seen}.
+    "widgets": whether they are seen, "waits": whether nobody has asked for it yet}.
     """
     fresh.after_fork()
     if program["confined"]:
@@ -392,5 +405,7 @@ def run(program: dict[str, Any], fds: list[int]) -> NoReturn:
         confined.use_pipes(app.kernel.shell)
     _show_some_errors_shortly(app.kernel.shell)
     shared_shell.use(app.kernel.shell)
+    if program["waits"]:
+        first_use.of_all()
     app.start()  # type: ignore[no-untyped-call]
     raise SystemExit(0)

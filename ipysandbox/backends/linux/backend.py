@@ -118,6 +118,7 @@ class LinuxBackend(Backend):
         own_folder = plan.scratch if isinstance(plan, ConfinedPlan) else None
         program = {"key": key.decode(), "threads": threads, "confined": own_folder}
         program["widgets"] = request.page and request.effective.policy.output.widgets
+        program["waits"] = request.waits
         program["gpu"] = cards.program() if cards is not None else None
         limits = request.effective.policy.limits
         groups, group = zygote.groups, zygote.groups.plan()

@@ -11,10 +11,11 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import ipysandbox
+from ipysandbox.guest import first_use
 from ipysandbox.guest import threads as numeric_threads
 
 from . import holes, libc
@@ -71,26 +72,13 @@ def resident() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def _use_pandas(pandas: Any) -> None:
-    # Without text: that is Arrow's, whose first piece of it takes a gigabyte of addresses, which counts in each child.
-    table = pandas.DataFrame({0: [1.0, 2.0]})
-    table[0].sum()
-    if "pyarrow" in sys.modules:
-        importlib.import_module("pyarrow.pandas_compat")
-
-
-#: What a library puts off until it is used for the first time, each child would do again (milliseconds).
-_FIRST_USE: Mapping[str, Callable[[Any], None]] = {"pandas": _use_pandas}
-
-
 def load(name: str) -> Verdict:
     """Import ``name`` into this process."""
     problem = ""
     with installed_only():
         try:
-            module = importlib.import_module(name)
-            if name in _FIRST_USE:
-                _FIRST_USE[name](module)
+            importlib.import_module(name)
+            first_use.of(name)
         except ModuleNotFoundError as exc:
             missing = exc.name is not None and (name + ".").startswith(exc.name + ".")
             problem = "it is not installed" if missing else f"{type(exc).__name__}: {exc}"
