@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
+
+from ipysandbox.backends.linux.folders import HeldFolder, make_folder, remove_empty
 
 #: Another sandbox may remove the folder between our making and our locking it.
 _TRIES = 10
@@ -21,7 +22,7 @@ class HeldFolders:
         """``made``: by another of this process, for which they were missing."""
         self._paths = paths
         self._missing = {path for path in paths if path in made or not path.exists()}
-        self._locks: dict[Path, int] = {}
+        self._locks: dict[Path, HeldFolder] = {}
 
     @property
     def made(self) -> frozenset[Path]:
@@ -32,33 +33,27 @@ class HeldFolders:
         """Make what is missing, and keep others from removing it. What can't be made is the backend's to tell."""
         for path in self._paths:
             for _ in range(_TRIES):
-                if self._locks.get(path, -1) >= 0 and _is(path, self._locks[path]):
+                if path in self._locks and _is(path, self._locks[path]):
                     break
-                self._let_go(path)
+                self._locks.pop(path, None)
                 with contextlib.suppress(OSError):
-                    path.mkdir(parents=True, exist_ok=True)
-                    self._locks[path] = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                    fcntl.flock(self._locks[path], fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    make_folder(path)
+                    self._locks[path] = HeldFolder(path)
+                    fcntl.flock(self._locks[path].fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def close(self) -> None:
         """Let go, and remove those that were made here and are empty."""
-        for path in [*self._locks]:
+        for path, held in self._locks.items():
             with contextlib.suppress(OSError):  # held by another sandbox, not empty, or on a file system without locks
                 if path in self._missing:
-                    fcntl.flock(self._locks[path], fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.rmdir()
-            self._let_go(path)
-
-    def _let_go(self, path: Path) -> None:
-        fd = self._locks.pop(path, -1)
-        if fd >= 0:
-            os.close(fd)
+                    fcntl.flock(held.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove_empty(path, held.identity)
+        self._locks.clear()
 
 
-def _is(path: Path, fd: int) -> bool:
+def _is(path: Path, held: HeldFolder) -> bool:
     """Whether the open folder is still the one of that name."""
     try:
-        there, held = os.stat(path), os.fstat(fd)
+        return HeldFolder(path).identity == held.identity
     except OSError:
         return False
-    return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)

@@ -585,6 +585,48 @@ def test_a_host_socket_in_the_project_does_not_answer(project: Path, make_box: C
         assert make_box().run(TRY + code).stdout.strip() == "ECONNREFUSED"
 
 
+@pytest.mark.parametrize("when", ["before it starts", "between two cells"])
+def test_nothing_of_the_hosts_answers_in_results(project: Path, make_box: Callable[..., Sandbox], when: str) -> None:
+    """A writable folder is shown itself: what a program outside listens at there is covered."""
+    import socket
+
+    results = project / "results"
+    results.mkdir()
+    box = make_box()
+    if when == "between two cells":
+        assert box.run("1").notices == ()
+        _until(lambda: _sleeps(box.status()["pid"]))
+    else:
+        box.close()
+    here = os.getcwd()
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(results)  # a socket's path is short
+        try:
+            server.bind("service.sock")
+        finally:
+            os.chdir(here)
+        server.listen(1)
+        server.setblocking(False)
+        os.mkfifo(results / "pipe")
+        pipe = os.open(results / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        code = (
+            TRY
+            + """
+import os, socket
+print(errno_of(lambda: socket.socket(socket.AF_UNIX).connect('results/service.sock')),
+      errno_of(lambda: os.write(os.open('results/pipe', os.O_WRONLY | os.O_NONBLOCK), b'x')))
+"""
+        )
+        box.start()
+        assert box.run(code).stdout.split()[0] == "ECONNREFUSED"
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        assert os.read(pipe, 1) == b""
+        os.close(pipe)
+    assert (results / "service.sock").is_socket()
+    assert (results / "pipe").is_fifo()
+
+
 def test_reading_can_be_narrowed_to_named_folders(project: Path, make_box: Callable[..., Sandbox]) -> None:
     box = make_box(policy={"files": {"read": ["data"]}})
     result = box.run(

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ipysandbox import Sandbox, SandboxExecutor
+from ipysandbox import Sandbox, SandboxExecutor, StartError
 from ipysandbox.backends.linux import left_behind
 
 MakeBox = Callable[..., Sandbox]
@@ -149,3 +150,51 @@ def test_what_the_user_puts_there_while_all_sleep_is_his_whoever_ends(
     box.close()
     pool.shutdown()
     assert {"report.ipynb", "data"} <= {path.name for path in results.iterdir()}
+
+
+SWAP = """
+import os, time
+os.rename({name!r}, {name!r} + "_")
+os.symlink({target!r}, {name!r})
+while not os.path.exists("results/go"): time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("above", [False, True], ids=["the folder itself", "one above it"])
+@pytest.mark.parametrize("by", ["a cell", "a task"])
+def test_who_writes_around_a_writable_folder_has_nothing_else_taken_for_it(
+    project: Path, tmp_path: Path, make_box: MakeBox, by: str, above: bool
+) -> None:
+    """What is done to a writable folder (modes, renaming, removing) is done to that one, not to what has its path."""
+    private = tmp_path / "private"
+    (private / "inner").mkdir(parents=True)
+    (private / "inner/notes.ipynb").write_text("the user's")
+    private.chmod(0o700)
+    (private / "inner").chmod(0o700)
+    (project / "results/run/inner").mkdir(parents=True)
+    (project / "results/run/inner").chmod(0o777)
+    around = make_box()
+    around.start()
+    inner = {"files.write": ["results/run/inner"]}
+    name, target = ("results/run", private) if above else ("results/run/inner", private / "inner")
+    code = SWAP.format(name=name, target=str(target))
+    swapping = threading.Thread(target=around.run, args=(code,))
+    if by == "a cell":
+        box = make_box(overrides=inner)
+        box.start()
+        swapping.start()
+        until(lambda: os.path.islink(project / name))
+        assert box.run("open('results/run/inner/conftest.py', 'w').write('evil')").status == "ok"
+        box.close()
+    else:
+        with SandboxExecutor(1, project=project, overrides=inner) as pool:
+            assert pool.submit(len, [1]).result() == 1
+            swapping.start()
+            until(lambda: os.path.islink(project / name))
+            with pytest.raises(StartError):
+                pool.submit(len, [1]).result()
+    assert (private.stat().st_mode & 0o777, (private / "inner").stat().st_mode & 0o777) == (0o700, 0o700)
+    assert sorted(path.name for path in (private / "inner").iterdir()) == ["notes.ipynb"]
+    (project / "results/go").touch()
+    swapping.join()
+    assert not [*project.rglob("conftest.py")]

@@ -144,6 +144,29 @@ def test_a_forged_answer_is_data_and_names_no_class(make_pool: MakePool) -> None
     assert not os.path.exists("/tmp/owned")
 
 
+def test_a_task_takes_no_name_among_the_hosts_sockets(make_pool: MakePool) -> None:
+    """The socket by which it answers was made outside, where an abstract name could be one that a program wants."""
+
+    def take() -> list[str]:
+        import errno
+        import os
+        import socket
+
+        refused = []
+        for number in range(64):
+            for name in (b"\0taken-by-a-task", os.environ["TMPDIR"].encode() + b"/taken"):
+                try:
+                    socket.socket(fileno=os.dup(number)).bind(name)
+                except OSError as exc:
+                    refused.append(errno.errorcode[exc.errno or 0])
+                else:
+                    refused.append("taken")
+        return sorted(set(refused) - {"EBADF", "ENOTSOCK"})
+
+    assert make_pool().submit(take).result() == ["EINVAL"]
+    assert "taken-by-a-task" not in Path("/proc/net/unix").read_text()
+
+
 def test_words_alone_are_no_limit(make_pool: MakePool) -> None:
     own = type("MemoryError", (Exception,), {})
 

@@ -27,6 +27,7 @@ from ipysandbox.policy.model import PRELOAD
 from . import choice, confined_plan, fonts, gpu, layout, left_behind, machine, scratch
 from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
+from .folders import make_folder
 from .group_keeper import GroupKeeper
 from .groups import Bounds
 from .instance import LinuxInstance, identities, new_key, until_files_hold
@@ -145,6 +146,7 @@ class LinuxBackend(Backend):
             # What a control group counts, the monitor need not.
             shared = 0 if "memory" in instance.bounded else limits.memory
             wanted = {"tier": self.choice.tier, "plan": plan.to_json(), "program": program, "shared": shared}
+            wanted["held"] = [(str(folder.path), *folder.identity) for folder in folders]
             await _send_plan(ours, wanted)
             theirs.close()
             os.close(log_w)
@@ -292,7 +294,7 @@ def _writable_folders(effective: Effective) -> list[WritableFolder]:
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except OSError as exc:
         raise StartError(
             f"files.write: can't make the folder {folder}: {exc.strerror}",

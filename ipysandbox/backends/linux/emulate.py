@@ -28,10 +28,11 @@ _SETID = stat.S_ISUID | stat.S_ISGID
 
 
 class Files:
-    """Does the calls; ``writable`` are the folders in which a file may be changed."""
+    """Does the calls; ``writable`` are the folders in which a file may be changed, by paths without links: where there
+    is one now, somebody put it there to have another folder meant."""
 
     def __init__(self, writable: Sequence[str]) -> None:
-        self._tops = tuple(os.path.realpath(path) for path in writable)
+        self._tops = tuple(writable)
 
     def calls(self) -> dict[str, Callable[[Notification], None]]:
         """By name of the system call; each raises OSError with what the caller is to get."""

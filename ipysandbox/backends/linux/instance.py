@@ -28,6 +28,7 @@ from . import left_behind, processes
 from .attempts import Attempts
 from .changed import changes, writable_overlays
 from .confined_plan import ConfinedPlan
+from .folders import FilesChanged
 from .gpu import Cards, Meter
 from .groups import Group, Used
 from .layout import Spent
@@ -58,10 +59,6 @@ _GONE = (errno.ENOENT, errno.EINVAL, errno.ENOTDIR, errno.ESTALE)
 #: Code that makes and removes such names all the time fails one start in two, at most.
 _MOST_STARTS = 24
 _T = TypeVar("_T")
-
-
-class FilesChanged(StartError):
-    """Something that was to be shown or covered has gone since its plan was made; another sandbox may do that."""
 
 
 class LinuxInstance(Instance):
@@ -423,9 +420,9 @@ class LinuxInstance(Instance):
         """What has appeared and only the user can have put there: no other sandbox that writes there has run either."""
         if not folder.new_names() or not self.untouched():
             return None
-        before = left_behind.others(folder.path, self.records)
+        before = left_behind.others(folder.place, self.records)
         there = folder.new_names()
-        same = not before.awake and left_behind.others(folder.path, self.records) == before
+        same = not before.awake and left_behind.others(folder.place, self.records) == before
         return (folder, there) if same else None
 
     def exact_above(self, resident: int, limit: int) -> None:
@@ -532,7 +529,7 @@ def _start_error(event: dict[str, Any]) -> StartError:
     }
     # A name that was made again after it was covered is seen by the self-test; each start is proven by its own.
     seen = stage == "self-test" and message.endswith(" is not hidden")
-    gone = stage == "files" and event.get("errno") in _GONE
+    gone = stage in ("files", "file rules") and event.get("errno") in _GONE
     kind = FilesChanged if gone or seen else StartError
     return kind(f"the sandbox was refused at the step '{stage}': {message}", hint=hints.get(stage))
 

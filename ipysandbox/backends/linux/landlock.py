@@ -19,7 +19,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from . import libc
+from . import folders, libc
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REMOVE_DIR, REMOVE_FILE = 1 << 4, 1 << 5
@@ -70,10 +70,10 @@ def abi() -> int:
         return 0
 
 
-def restrict(rules: Iterable[Rule], level: int, *, strict: bool = False) -> None:
+def restrict(rules: Iterable[Rule], level: int, *, held: folders.Identities | None = None) -> None:
     """Allow this process and its descendants only what ``rules`` say, with the rights of ABI ``level``.
 
-    :param strict: paths hold no links. One that does was swapped since it was looked up, and is an error.
+    :param held: paths hold no links, and these mean the folders that they did: what was swapped since is an error.
 
     Raises OSError when a path can't be opened or the kernel refuses a rule: nothing is skipped in silence.
     """
@@ -84,8 +84,10 @@ def restrict(rules: Iterable[Rule], level: int, *, strict: bool = False) -> None
     ruleset = libc.syscall("landlock_create_ruleset", attr, ctypes.sizeof(attr), 0)
     try:
         for rule in rules:
+            strict = held is not None
             fd = libc.open_path_strict(rule.path) if strict else os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
             try:
+                folders.require(fd, rule.path, held or {})
                 rights = rule.rights & handled
                 if not stat.S_ISDIR(os.fstat(fd).st_mode):
                     rights &= _FILE_RIGHTS

@@ -212,7 +212,8 @@ def _texts(inside_id: int) -> dict[str, str]:
 
 
 def find_protected(top: Path, patterns: Matcher) -> list[str]:
-    """As ``find_hidden`` in a writable folder, and what git obeys in folders that are repositories by themselves."""
+    """As ``find_hidden`` in a writable folder, what git obeys in folders that are repositories by themselves, and the
+    sockets, pipes and devices, by which a program outside would answer."""
     return find_hidden(top, patterns, obeyed=True, writable=True)
 
 
@@ -227,7 +228,8 @@ def find_hidden(
     writable: bool = False,
 ) -> list[str]:
     """Relative paths below ``top`` that the patterns match, outermost only. In a folder that git takes for a
-    repository what they say of .git is meant as well; ``obeyed``: instead, all that git obeys there.
+    repository what they say of .git is meant as well; ``obeyed``: instead, all that git obeys there, and what is
+    neither a file nor a folder nor a link.
 
     ``mounts_shown``: below which folders what is mounted inside ``top`` is shown too (None: everywhere). An overlay
     doesn't show it, so that need not answer. ``places``: the interpreter's, looked up unless given. ``leave_out``:
@@ -257,7 +259,8 @@ def find_hidden(
         for row in listing:
             entries += 1
             relative = prefix + row.name
-            if row.name in own or patterns.match(row.name, relative, in_repository=repository and not obeyed):
+            matches = patterns.match(row.name, relative, in_repository=repository and not obeyed)
+            if row.name in own or matches or (obeyed and _answers(row)):
                 found.append(relative)
             elif row.is_dir(follow_symlinks=False) and not _skips(relative, skip, top):
                 stack.append(relative + "/")
@@ -270,6 +273,10 @@ def find_hidden(
                 hint='List the folders that the code needs in the policy, for example files.read = ["data", "src"].',
             )
     return found
+
+
+def _answers(row: os.DirEntry[str]) -> bool:
+    return not (row.is_symlink() or row.is_dir(follow_symlinks=False) or row.is_file(follow_symlinks=False))
 
 
 def _skips(relative: str, places: set[str], top: Path) -> bool:

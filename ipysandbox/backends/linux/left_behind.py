@@ -25,6 +25,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective
 
 from . import processes
+from .folders import FilesChanged, HeldFolder
 from .writable import Before, Identity, WritableFolder, by_path, sweep_all
 
 _NAME, _ENDING = "left-behind", ".json"
@@ -203,7 +204,7 @@ def writable(path: Path, effective: Effective) -> WritableFolder:
     before = others(path)
     for _ in range(_TRIES):
         folder = WritableFolder(path, protected, hidden, awake=before.awake)
-        after = others(path)
+        after = others(folder.place)
         if after == before:
             break
         before = after
@@ -315,20 +316,24 @@ def _follow(path: Path, record: dict[str, Any], lived: int, done: list[str]) -> 
             )
     reach.require([path])
     try:
-        info = os.lstat(path)
+        held = HeldFolder(path)
     except FileNotFoundError:
         return
-    if info.st_ino != record["inode"] or os.path.realpath(path) != str(path):
+    except OSError:
+        held = None
+    if held is None or held.identity[1] != record["inode"]:
         done.append(f"nothing in {path}, which is another folder than it was: look into that one before you use it")
         return
     # Of some file systems the number differs after the machine's next start.
-    devices = {record["device"]: info.st_dev}
+    devices = {record["device"]: held.identity[0]}
     here = {name: (kind, devices.get(device, device), *rest) for name, (kind, device, *rest) in record["here"].items()}
     # Of what is not listed, an older one is the user's.
     since = 0 if record["whole"] else record["since"]
     before = Before(record["mode"], here, since, lived + int(_MARGIN_SECONDS * 1e9))
     protected, hidden = by_path(record["protected"], copies=False), by_path(record["hidden"], copies=True)
     folder = WritableFolder(path, protected, hidden, before)
+    if folder.identity != held.identity:
+        raise FilesChanged(f"{path} is being moved about", hint="End the sandbox that writes around it.")
     done += sweep_all([folder])
     if folder.stopped_after is not None:
         raise StartError(
@@ -354,7 +359,7 @@ def _ended(pid: int, started: int) -> bool:
 
 
 def _fields(folder: WritableFolder, effective: Effective, pids: Sequence[int]) -> dict[str, Any]:
-    before, info = folder.before(), os.stat(folder.path)
+    before, (device, inode) = folder.before(), folder.identity
     here: dict[str, Identity] = {}
     room = _MOST_LISTED
     for name, identity in before.here.items():
@@ -363,9 +368,9 @@ def _fields(folder: WritableFolder, effective: Effective, pids: Sequence[int]) -
             break
         here[name] = identity
     return {
-        "path": os.path.realpath(folder.path),
-        "device": info.st_dev,
-        "inode": info.st_ino,
+        "path": str(folder.place),
+        "device": device,
+        "inode": inode,
         "mode": before.mode,
         "since": before.since,
         "here": here,

@@ -43,12 +43,13 @@ _MOST_KNOWN, _LONGEST_KNOWN = 4096, 512
 
 
 class Metadata:
-    """``readable``: files and folders that the policy shows, ``hidden``: paths below them that it does not."""
+    """``readable``: files and folders that the policy shows, ``hidden``: paths below them that it does not. All are
+    without links, as for ``emulate.Files``."""
 
     def __init__(self, root: int, readable: Sequence[str], writable: Sequence[str], hidden: Sequence[str]) -> None:
         self._root = root
-        self._readable = frozenset(os.path.realpath(path) for path in readable)
-        self._writable = frozenset(os.path.realpath(path) for path in writable)
+        self._readable = frozenset(readable)
+        self._writable = frozenset(writable)
         self._hidden = frozenset(hidden)
         #: Folders on the way to something that is shown: themselves may be asked about.
         self._above = frozenset(parent for path in self._readable | self._writable for parent in _parents(path)) | {

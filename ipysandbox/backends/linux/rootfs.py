@@ -12,7 +12,7 @@ import os
 import stat
 from pathlib import PurePosixPath
 
-from . import libc
+from . import folders, libc
 from .plan import Bind, Overlay, Plan
 
 #: Where the new root is put together; its old content is covered in this mount namespace only.
@@ -40,11 +40,14 @@ _PROC_READONLY = ("sys", "bus", "fs", "irq")
 _SHARES = {"max_inotify_instances": 16, "max_inotify_watches": 4096}
 
 
-def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
-    """Detached copies of everything the plan shows, by where it goes; read-only where nothing may be written."""
+def open_sources(plan: Plan, idmap_fd: int | None, held: folders.Identities) -> dict[str, int]:
+    """Detached copies of everything the plan shows, by where it goes; read-only where nothing may be written.
+
+    :param held: the writable folders that the supervisor watches; no others may be shown in their places.
+    """
     trees: dict[str, int] = {}
     try:
-        _open_sources(plan, idmap_fd, trees)
+        _open_sources(plan, idmap_fd, held, trees)
     except BaseException:
         for fd in trees.values():
             os.close(fd)
@@ -52,7 +55,7 @@ def open_sources(plan: Plan, idmap_fd: int | None) -> dict[str, int]:
     return trees
 
 
-def _open_sources(plan: Plan, idmap_fd: int | None, trees: dict[str, int]) -> None:
+def _open_sources(plan: Plan, idmap_fd: int | None, held: folders.Identities, trees: dict[str, int]) -> None:
     items: list[Bind | Overlay] = [*plan.binds, *plan.overlays]
     for item in items:
         if not item.source:
@@ -68,6 +71,7 @@ def _open_sources(plan: Plan, idmap_fd: int | None, trees: dict[str, int]) -> No
                 continue
             raise
         trees[item.where] = fd
+        folders.require(fd, item.source, held)
         attributes = libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
         if isinstance(item, Overlay) or not item.writable:
             attributes |= libc.MOUNT_ATTR_RDONLY

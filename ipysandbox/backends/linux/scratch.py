@@ -29,7 +29,7 @@ def make(runtime_dir: Path, name: str, fonts: Iterable[Path]) -> Path:
     except FileNotFoundError:
         top = tempfile.mkdtemp(prefix=os.path.basename(_PREFIX), dir=os.path.dirname(_PREFIX))
         os.symlink(top, link)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=top))
+    scratch = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"{name}-", dir=top)))
     for folder in ("home/.config/matplotlib", "tmp", "shm"):
         (scratch / folder).mkdir(mode=0o700, parents=True)
     for font in fonts:

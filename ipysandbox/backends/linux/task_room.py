@@ -25,9 +25,10 @@ from ipysandbox.policy import Effective
 from . import fonts, left_behind, processes, scratch, task_instance
 from .choice import Choice
 from .confined_plan import ConfinedPlan
+from .folders import FilesChanged
 from .group_keeper import GroupKeeper
 from .groups import Bounds, Group, Used
-from .instance import FilesChanged, until_files_hold
+from .instance import until_files_hold
 from .plan import Plan
 from .task_instance import Task
 from .uses import TASKS
@@ -152,6 +153,7 @@ class TaskRoom:
         program = {"threads": self.threads, "confined": self._template or None, "gpu": None}
         shared = 0 if "memory" in bounded else self.effective.policy.limits.memory
         request = {"tier": self.choice.tier, "plan": self.plan.to_json(), "program": program, "shared": shared}
+        request["held"] = [(str(folder.path), *folder.identity) for folder in self.folders]
         return {"request": json.dumps(request), "template": self._template}
 
     def own_scratch(self) -> str:
@@ -180,9 +182,9 @@ class TaskRoom:
         for folder in self.folders:
             if not folder.whole or not folder.new_names():
                 continue
-            before = left_behind.others(folder.path, self._records)
+            before = left_behind.others(folder.place, self._records)
             there = folder.new_names()
-            if not before.awake and left_behind.others(folder.path, self._records) == before:
+            if not before.awake and left_behind.others(folder.place, self._records) == before:
                 folder.adopt(there)
                 for record in self._records:
                     record.renew()
@@ -334,6 +336,9 @@ class Worker:
             self._meter.begin()
         report, reports = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         sock, programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        # It belongs to the host's network namespace, and so would an abstract name that the task gave it. It has one
+        # now (autobind, unix(7)), and no socket takes a second.
+        programs.bind("")
         err, err_w = os.pipe2(os.O_CLOEXEC)
         out, out_w = os.pipe2(os.O_CLOEXEC)
         instance = task_instance.make(plan, room.choice.layers, report, err, out, room.devices, self._meter)

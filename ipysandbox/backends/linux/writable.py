@@ -20,6 +20,7 @@ from ipysandbox.backends.base import NotLookedAt, Uncountable
 from ipysandbox.policy import compile_patterns
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 
+from .folders import FilesChanged, HeldFolder
 from .walk import MOST_ENTRIES, allow, is_deep, too_many, walk
 
 #: Traps that a sweep names; the rest of what it disarmed is told as a number.
@@ -67,12 +68,12 @@ def by_path(patterns: Sequence[str], *, copies: bool) -> Callable[[str], bool]:
 class _Count:
     """Bytes and entries below a folder, as far as it has come: not beyond ``MOST_ENTRIES``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, folder: HeldFolder) -> None:
         self.bytes = self.entries = 0
         #: Whether there are too many, and whether some lie too deep to be looked into.
         self.full = self.deep = False
         self._seen: set[tuple[int, int]] = set()
-        self._walk = walk(path)
+        self._walk = walk(folder.open())
 
     def go_on(self, until: float) -> bool:
         """Until a moment of the monotonic clock; whether all is counted."""
@@ -97,7 +98,9 @@ class WritableFolder:
     those that no sandbox may read. ``before``: sweep what an earlier sandbox has left; it is not to be measured.
     ``awake``: other sandboxes that may be writing here just now, by their folders and what lay there before them; what
     else bears a name that programs act on does not count as having been here. Raises StartError where more lies here
-    than can be watched."""
+    than can be watched, or where another sandbox has put a link in the way.
+
+    All is done by a descriptor: other sandboxes that write around this folder can give its path to another one."""
 
     def __init__(
         self,
@@ -108,14 +111,22 @@ class WritableFolder:
         awake: Sequence[tuple[Path, Mapping[str, Identity]]] = (),
     ) -> None:
         self.path = path
-        self.device = os.stat(path).st_dev
+        try:
+            self._folder = HeldFolder(path)
+        except OSError as exc:
+            raise FilesChanged(
+                f"files.write: {path} can't be opened: {exc.strerror}",
+                hint="Another sandbox may write around it: let that end first.",
+            ) from None
+        self.identity = self._folder.identity
+        self.device = self.identity[0]
         self._protected, self._hidden = protected, hidden
         # Of a file, the time of its last change of any kind is the one that code can't set.
         self._since = time.clock_gettime_ns(_FILE_CLOCK)
         #: Of the files that were written since then, some names and the number, as the last ``sweep`` met them.
         self.written: list[str] = []
         self.written_total = 0
-        self._mode = stat.S_IMODE(os.stat(path).st_mode)
+        self._mode = self._folder.mode
         #: Whether the last look at what lies here met all of it, and the last ``sweep`` disarmed all that it met.
         self.whole = True
         #: After so many entries that look gave up, if it did.
@@ -125,7 +136,7 @@ class WritableFolder:
         self._here_before: Mapping[str, Identity] = {} if before is None else before.here
         #: Whether more lies here than can be watched, as far as is known.
         self.full = False
-        base = _Count(path)
+        base = _Count(self._folder)
         if before is None:
             base.go_on(math.inf)
         if base.full:
@@ -136,11 +147,11 @@ class WritableFolder:
                 (relative, _identity(info, relative, folder)) for info, relative, folder, trap in self._look() if trap
             )
             self._here_before = {
-                relative: identity for relative, identity in found if _was_there(path, relative, identity, awake)
+                relative: identity for relative, identity in found if _was_there(self.place, relative, identity, awake)
             }
         else:
             # What the user may have narrowed since stays so, but for its owner.
-            changed = os.stat(path).st_ctime_ns > before.until
+            changed = self._folder.stat().st_ctime_ns > before.until
             self._mode = before.mode & (self._mode | 0o700 if changed else 0o7777)
         self._earlier = before
         # What programs act on is covered inside: it keeps its content and its name, wherever its folder is moved.
@@ -154,6 +165,11 @@ class WritableFolder:
         self._took = 0.0
         self._free = self._filesystem()
         self._next = time.monotonic() + _COUNT_SECONDS
+
+    @property
+    def place(self) -> Path:
+        """Where it lies now."""
+        return Path(os.readlink(f"/proc/self/fd/{self._folder.fd}"))
 
     def before(self) -> Before:
         """What a later sweep of what this sandbox leaves has to know; until when it writes is for others to say."""
@@ -170,7 +186,7 @@ class WritableFolder:
         moved = self._free[0] - free[0] >= step_bytes or self._free[1] - free[1] >= 1000
         # At least every few seconds, and never more than a tenth of the time.
         if self._count is None and (moved or now >= self._next):
-            self._count, self._free_then, self._took = _Count(self.path), free, 0.0
+            self._count, self._free_then, self._took = _Count(self._folder), free, 0.0
         self.walked = False
         count = self._count
         if count is not None:
@@ -197,7 +213,7 @@ class WritableFolder:
 
     def _filesystem(self) -> tuple[int, int]:
         try:
-            v = os.statvfs(self.path)
+            v = os.statvfs(self._folder.fd)
         except OSError:
             return 0, 0
         return v.f_bfree * v.f_frsize, v.f_ffree
@@ -210,7 +226,7 @@ class WritableFolder:
         for one that was not here before. ``until``: when to give up, by the clock; else after ``MOST_ENTRIES``."""
         passed, met = "/", 0
         self.whole, self.stopped_after = True, None
-        with contextlib.closing(walk(self.path)) as entries:
+        with contextlib.closing(walk(self._folder.open())) as entries:
             for info, relative, folder in entries:
                 if met >= MOST_ENTRIES if until is None else time.monotonic() > until:
                     self.whole, self.stopped_after = False, met
@@ -227,12 +243,11 @@ class WritableFolder:
                 yield info, relative, folder, trap
 
     def new_names(self) -> dict[str, Identity]:
-        """What the next ``sweep`` would disarm, but for pipes, sockets, devices and set-id files."""
+        """What the next ``sweep`` would disarm, but for set-id files."""
         return {
             relative: _identity(info, relative, folder)
             for info, relative, folder, trap in self._look()
             if trap
-            and stat.S_IFMT(info.st_mode) in (*_COVERED, stat.S_IFLNK)
             and not (stat.S_ISREG(info.st_mode) and info.st_mode & 0o6000)
             and not self._was_here(info, relative, folder)
         }
@@ -317,9 +332,8 @@ class WritableFolder:
         if self.whole and self._earlier is None:
             # What has gone, by its owner's hand or another sandbox's sweep, is not trusted when it comes again.
             self._trust(here)
-        with contextlib.suppress(FileNotFoundError):  # its owner has removed the folder
-            if stat.S_IMODE(os.stat(self.path).st_mode) != self._mode:
-                os.chmod(self.path, self._mode)
+        if stat.S_IMODE(self._folder.stat().st_mode) != self._mode:
+            os.fchmod(self._folder.fd, self._mode)
         return done
 
     def _tell_once(self, done: list[str], text: str) -> None:
@@ -392,7 +406,7 @@ def _was_there(
     folder: Path, relative: str, identity: Identity, awake: Sequence[tuple[Path, Mapping[str, Identity]]]
 ) -> bool:
     """Whether it lay here before each of the others that may write at this place."""
-    place = Path(os.path.realpath(folder), relative)
+    place = folder / relative
     return all(
         here.get(str(place.relative_to(other))) == identity for other, here in awake if place.is_relative_to(other)
     )
