@@ -452,7 +452,7 @@ def test_a_link_put_where_the_policy_names_a_folder_is_not_followed(host: Host, 
     if pid == 0:
         status = 1
         try:
-            landlock.restrict([landlock.Rule(str(project / "results/link"), landlock.WRITE)], 1, strict=True)
+            landlock.restrict([landlock.Rule(str(project / "results/link"), landlock.WRITE)], 1, held={})
         except OSError as exc:
             status = 0 if exc.errno == 40 else 2  # ELOOP
         finally:

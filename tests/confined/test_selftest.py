@@ -23,14 +23,14 @@ def _without(*names: str) -> str:
 BROKEN = {
     "seccomp": ("seccomp.install = lambda program, listener=False: None", ""),
     "user notification": ("seccomp.program = functools.partial(seccomp.program, notify=False)", ""),
-    "Landlock": ("landlock.restrict = lambda rules, level, strict=False: None", "opening"),
+    "Landlock": ("landlock.restrict = lambda rules, level, held=None: None", "opening"),
     "Landlock's rules for files": (
-        "restrict = landlock.restrict; landlock.restrict = lambda rules, level, strict=False: "
+        "restrict = landlock.restrict; landlock.restrict = lambda rules, level, held=None: "
         "restrict([*rules, landlock.Rule('/', landlock.READ)], level)",
         "opening",
     ),
     "Landlock's rules for writing": (
-        "restrict = landlock.restrict; landlock.restrict = lambda rules, level, strict=False: "
+        "restrict = landlock.restrict; landlock.restrict = lambda rules, level, held=None: "
         "restrict([landlock.Rule(r.path, r.rights | landlock.WRITE) for r in rules], level)",
         "writing to the project",
     ),
