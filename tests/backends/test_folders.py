@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipysandbox.backends.linux import emulate, landlock, libc
-from ipysandbox.backends.linux.folders import FilesChanged, HeldFolder, identities, make_folder, remove_empty, require
+from ipysandbox.backends.linux.folders import FilesChanged, HeldFolder, held_by, make_folder, remove_empty, require
 from ipysandbox.backends.linux.writable import WritableFolder, by_path
 from ipysandbox.policy.names import DEFAULT_HIDE, PROTECTED
 from ipysandbox.supervisor.held_folders import HeldFolders
@@ -110,7 +110,7 @@ def test_a_mode_that_forbids_to_look_keeps_nobody_from_it(folder: Path) -> None:
 
 
 def test_another_folder_is_not_shown_in_the_place_of_the_one_that_is_watched(folder: Path) -> None:
-    held = identities({"held": [[str(folder), *HeldFolder(folder).identity]]})
+    held = held_by({"held": [[str(folder), *HeldFolder(folder).identity]]})
     rules = [landlock.Rule(str(folder), landlock.WRITE)]
     fd = libc.open_path_strict(str(folder))
     require(fd, str(folder), held)

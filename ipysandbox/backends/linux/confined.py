@@ -254,7 +254,7 @@ def _program(
         # Its own entry in /proc, and nobody else's. Held open until the monitor does so.
         own = _own_proc(os.getpid())
         held = [os.open(rule.path, os.O_PATH | os.O_CLOEXEC) for rule in own]
-        landlock.restrict([*rules, *own], plan.landlock_abi, held=folders.identities(request))
+        landlock.restrict([*rules, *own], plan.landlock_abi, held=folders.held_by(request))
         stage = "limits"
         set_limits(plan.rlimits)
         stage = "system calls"

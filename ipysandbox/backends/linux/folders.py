@@ -31,7 +31,7 @@ class FilesChanged(StartError):
 Identities = Mapping[str, tuple[int, int]]
 
 
-def identities(request: Mapping[str, Any]) -> Identities:
+def held_by(request: Mapping[str, Any]) -> Identities:
     """Those of the writable folders that the supervisor watches, from what it sends with a plan."""
     return {path: (device, inode) for path, device, inode in request["held"]}
 

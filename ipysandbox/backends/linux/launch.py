@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from . import clean, landlock, libc, rootfs, seccomp, selftest
-from .folders import identities
+from .folders import held_by
 from .plan import Plan
 from .watch import Handover, Watch
 
@@ -88,7 +88,7 @@ def monitor(request: dict[str, Any], report: Report, program_fds: list[int], log
             stage = "files"
             # As the host's root, sources may lie where only root may look, and only root may map owners:
             # both end with the new user namespace.
-            trees = rootfs.open_sources(plan, mapper.idmap_fd, identities(request))
+            trees = rootfs.open_sources(plan, mapper.idmap_fd, held_by(request))
         stage = "user namespace"
         # /proc/self/uid_map belongs to root while the process is not dumpable.
         libc.prctl(libc.PR_SET_DUMPABLE, 1)
@@ -167,7 +167,7 @@ def begin(
             trees: dict[str, int] | None = None
             if mapper is not None:
                 stage = "files"
-                trees = rootfs.open_sources(plan, mapper.idmap_fd, identities(request))  # as above
+                trees = rootfs.open_sources(plan, mapper.idmap_fd, held_by(request))  # as above
                 for tree in trees.values():
                     inits.callback(os.close, tree)
             stage = "user namespace"
@@ -362,7 +362,7 @@ def _init(
     stage = "files"
     try:
         if trees is None:
-            trees = rootfs.open_sources(plan, None, identities(request))
+            trees = rootfs.open_sources(plan, None, held_by(request))
         scratch = rootfs.build(plan, trees)
         report.send("scratch", [scratch])
         os.close(scratch)
