@@ -358,8 +358,11 @@ def _init(
     program: Program,
 ) -> NoReturn:
     """Pid 1 of the sandbox. Whatever happens here ends the whole namespace, which is what a failure must do."""
-    stage = "files"
+    stage = "network"
     try:
+        # Before the root is changed: the /proc inside gives nothing to write.
+        _bound_tcp()
+        stage = "files"
         if trees is None:
             trees = rootfs.open_sources(plan, None)
         scratch = rootfs.build(plan, trees)
@@ -467,6 +470,17 @@ def _rules(plan: Plan) -> list[landlock.Rule]:
         if not bind.optional or os.path.exists(bind.where):
             rules.append(landlock.Rule(bind.where, landlock.WRITE if bind.writable else landlock.READ))
     return rules
+
+
+#: net.core.wmem_default: what a socket of another kind holds.
+_TCP_BUFFER = 212992
+
+
+def _bound_tcp() -> None:
+    """In the new network namespace a connection holds no more than other sockets do: no figure tells how much TCP's do
+    here, and they may grow to 36 MB each. tcp(7); each network namespace has its own, which its owner may lower."""
+    write("/proc/sys/net/ipv4/tcp_rmem", f"4096 131072 {_TCP_BUFFER}")
+    write("/proc/sys/net/ipv4/tcp_wmem", f"4096 16384 {_TCP_BUFFER}")
 
 
 def _loopback_up() -> None:
