@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import socket
@@ -182,6 +183,8 @@ def test_a_nameless_file_of_which_a_page_is_mapped_counts_in_full_or_as_one_of_u
         assert known or (found.deleted, found.unsized, found.mapped) == (0, 1, 4096)
         assert known or os.geteuid()  # root is told
         assert found.nameless == 1
+        # As on btrfs, where stat tells another device than the maps.
+        assert processes.Holdings([1], {os.stat(tmp_path).st_dev: 1}).look((maps.pid,)) == found
         maps.communicate()
 
 
@@ -214,6 +217,11 @@ def test_disks_tell_how_much_fuller_they_are_than_at_the_start(tmp_path: Path) -
     (tmp_path / "file").write_bytes(bytes(64 << 20))
     assert disks.grown([device]) > before + (32 << 20)  # others may be freeing some
     assert disks.grown([device + 1]) == 0
+    with (tmp_path / "file").open("rb") as file, mmap.mmap(file.fileno(), 4096, access=mmap.ACCESS_READ):
+        rows = Path("/proc/self/maps").read_text().splitlines()
+        (line,) = (row for row in rows if row.endswith(str(tmp_path / "file")))
+    major, minor = (int(part, 16) for part in line.split()[3].split(":"))
+    assert disks.shown[os.makedev(major, minor)] == device
 
 
 _HAS_MAPPINGS = """

@@ -114,8 +114,8 @@ class LinuxInstance(Instance):
         self._cpu = processes.CpuMeter(len(plan.cpus))
         self._descriptors = processes.Descriptors()
         #: Files that no longer have a name count as well, where those lie that the sandbox may write.
-        self._holdings = processes.Holdings(folder.device for folder in folders)
         self._disks = Disks(plan)
+        self._holdings = processes.Holdings((folder.device for folder in folders), self._disks.shown)
         #: As the supervisor allows, which ends what goes over it.
         self._most_files = max(1024, plan.scratch_bytes >> 14)
         self._memory = Memory(self._ask_to_count)

@@ -425,10 +425,12 @@ _MOST_HIDDEN_LOOKS, _MOST_ROUNDS_WITH_HIDDEN = 3, 20
 
 class Holdings:
     """What processes hold open, mapped or run, looked at one after the other: what was found of one counts until the
-    next look that reaches it, or its end. Files count on ``devices`` only, with all that they take on disk."""
+    next look that reaches it, or its end. Files count on ``devices`` only, with all that they take on disk; ``shown``:
+    which of these /proc/PID/maps means by other numbers."""
 
-    def __init__(self, devices: Iterable[int] = ()) -> None:
+    def __init__(self, devices: Iterable[int] = (), shown: Mapping[int, int] | None = None) -> None:
         self.devices = frozenset(devices)
+        self.shown = shown or {}
         self._held: dict[int, _Held] = {}
         #: In how many looks in a row each was hidden.
         self._hidden: dict[int, int] = {}
@@ -484,10 +486,11 @@ class Holdings:
         except PermissionError:
             hidden = not _ends(pid)
         maps = _read(f"/proc/{pid}/maps")
-        for key, span in _mapped_deleted(maps):
+        for (device, inode), span in _mapped_deleted(maps):
+            key = self.shown.get(device, device), inode
             if key[0] not in self.devices or key in files:
                 continue
-            size = None if key in unsized else _mapped_size(pid, span, key[1])
+            size = None if key in unsized else _mapped_size(pid, span, inode)
             if size is None:
                 unsized[key] = max(unsized.get(key, 0), len(span))
             else:
