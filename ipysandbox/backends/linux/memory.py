@@ -21,7 +21,7 @@ _SCRATCH = 0
 
 def of_sockets(sockets: processes.Sockets) -> int:
     """Bytes that they may hold: which belong to no process's memory, and the kernel tells of all TCP's together only.
-    Beyond a few, each counts as full; one of TCP at both ends, as ``launch`` bounds them."""
+    Beyond a few, each counts as full; one of TCP at both ends, as ``launch`` bounds it."""
     others = max(0, sockets.used - sockets.tcp - _FREE_SOCKETS) * _SOCKET_BUFFER
     return others + min(sockets.tcp * 2 * _SOCKET_BUFFER, sockets.tcp_bytes)
 
