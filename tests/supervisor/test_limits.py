@@ -542,6 +542,23 @@ time.sleep(60)
 
 
 @_NO_GROUP
+def test_programs_beside_one_of_many_pieces_are_not_taken_for_its_forks(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "768MiB", "limits.wall": "60s"})
+    result = box.run("""
+import ctypes, mmap, subprocess, sys, time
+libc = ctypes.CDLL(None)
+kept = mmap.mmap(-1, 60000 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+for n in range(0, 60000, 2): libc.mprotect(ctypes.c_void_p(at + n * mmap.PAGESIZE), mmap.PAGESIZE, 1)
+time.sleep(1)
+code = "import mmap, time; kept = mmap.mmap(-1, 1 << 30, flags=0x22, prot=1); time.sleep(3)"
+for one in [subprocess.Popen([sys.executable, "-S", "-c", code]) for _ in range(30)]: one.wait()
+print("done")
+""")
+    assert (result.status, result.stdout) == ("ok", "done\n"), result
+
+
+@_NO_GROUP
 def test_what_is_sent_to_connections_that_nobody_accepts_counts_as_memory(make_box: MakeBox) -> None:
     box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "60s"})
     if not box.status()["guarantees"].get("network"):

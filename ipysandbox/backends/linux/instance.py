@@ -366,8 +366,15 @@ class LinuxInstance(Instance):
         sockets = processes.Sockets(self._descriptors.sockets)
         if self.namespaces:
             sockets = processes.sockets(self.pid)
-        mappings = self._holdings.mappings({pid: size for pid, size in sample.sizes.items() if pid != self.pid})
-        return self._memory.held(sample, self.pid, scratch, of_sockets(sockets) + of_mappings(mappings))
+        sizes = {pid: size for pid, size in sample.sizes.items() if pid != self.pid}
+        seen, guessed = map(of_mappings, self._holdings.mappings(sizes))
+        found = self._memory.held(sample, self.pid, scratch, of_sockets(sockets) + seen + guessed)
+        if found > self._memory.limit >= found - guessed:
+            # No guess ends anything that can be looked at.
+            self._look_at_descriptors(sample.pids, anew=True)
+            seen, guessed = map(of_mappings, self._holdings.mappings(sizes))
+            found = self._memory.held(sample, self.pid, scratch, of_sockets(sockets) + seen + guessed)
+        return found
 
     def _ask_to_count(self) -> bool:
         if self._cover_reply is not None and not self._cover_reply.done():

@@ -37,7 +37,7 @@ class Memory:
     def __init__(self, ask: Callable[[], bool]) -> None:
         self.shared = SharedBound(ask)
         self._shares = processes.Shares()
-        self._exact_above = self._limit = 0
+        self._exact_above = self.limit = 0
         #: What the last exact look found (anonymous, shared), when, and the resident bytes of each process, and of
         #: files in memory, then.
         self._exact = (0, 0)
@@ -46,7 +46,7 @@ class Memory:
 
     def exact_above(self, resident: int, limit: int) -> None:
         """As the instance's."""
-        self._exact_above, self._limit = resident, limit
+        self._exact_above, self.limit = resident, limit
 
     def held(self, sample: processes.Sample, root: int, scratch: int, kernel: int) -> int:
         """Bytes of the processes below ``root``. ``scratch``: bytes of the scratch space that lie in memory;
@@ -62,8 +62,8 @@ class Memory:
         grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
         old = time.monotonic() - self._exact_at > _EXACT_SECONDS
         anonymous, shared = self._exact
-        if old or not known or anonymous + max(shared, scratch) + grown + kernel > self._limit:
-            anonymous, shared = self._exact = self._shares.look(sample, root, self._limit - kernel)
+        if old or not known or anonymous + max(shared, scratch) + grown + kernel > self.limit:
+            anonymous, shared = self._exact = self._shares.look(sample, root, self.limit - kernel)
             self._exact_at, self._exact_residents, grown = time.monotonic(), now, 0
         rest = anonymous + grown + kernel
-        return rest + max(shared, self.shared.bound(scratch, self._limit - rest))
+        return rest + max(shared, self.shared.bound(scratch, self.limit - rest))

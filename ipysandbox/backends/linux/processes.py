@@ -442,12 +442,12 @@ class Holdings:
         self._left = []
         return self.look(pids, _LONG_LOOK)
 
-    def mappings(self, sizes: Mapping[int, int]) -> int:
-        """Pieces of address space of all processes, by their sizes (bytes). One that no look has reached may have as
-        many as any: it may be its fork."""
-        most = max((held.mappings for held in self._held.values()), default=0)
-        known = {pid: held.mappings for pid, held in self._held.items() if held.mappings}
-        return sum(known.get(pid) or min(most, size // _PAGE) for pid, size in sizes.items())
+    def mappings(self, sizes: Mapping[int, int]) -> tuple[int, int]:
+        """Pieces of address space: those that were seen, and as many more as there may be in processes that no look has
+        reached, by the sizes (bytes) of all. Such a one may have as many as any: it may be its fork."""
+        known = {pid: held.mappings for pid, held in self._held.items() if held.mappings and pid in sizes}
+        most = max(known.values(), default=0)
+        return sum(known.values()), sum(min(most, size // _PAGE) for pid, size in sizes.items() if pid not in known)
 
     def look(self, pids: tuple[int, ...], seconds: float = LOOK_SECONDS) -> Descriptors:
         """Go on for ``seconds``; at least one process is reached."""
