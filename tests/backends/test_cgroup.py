@@ -7,6 +7,8 @@ import glob
 import itertools
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -246,6 +248,49 @@ def test_killing_a_group_ends_what_forks_all_the_time() -> None:
     finally:
         group.kill()
         group.remove()
+
+
+#: Fills the buffers of a connection of its own, and says how much waits in them.
+_FILLS_TCP = """
+import socket, sys
+sys.stdin.readline()
+listener = socket.create_server(("127.0.0.1", 0))
+one = socket.create_connection(listener.getsockname()); other, _ = listener.accept()
+one.settimeout(2)
+waiting = 0
+try:
+    while True: waiting += one.send(bytes(65536))
+except TimeoutError: pass
+print(waiting, flush=True)
+sys.stdin.readline()
+"""
+
+
+@needs_group
+@pytest.mark.skipif(_here().how == "systemd scope", reason="a scope is made for the zygote alone")
+def test_buffers_of_connections_count_in_the_group() -> None:
+    group = groups.Group(_here(), groups.name("d" * 12, os.getpid()))
+    group.make(groups.Bounds(256 << 20, 64, 1.0))
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", _FILLS_TCP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as fills:
+            assert fills.stdin is not None
+            assert fills.stdout is not None
+            group.add(fills.pid)
+            before = group.used().memory
+            fills.stdin.write("\n")
+            fills.stdin.flush()
+            waiting = int(fills.stdout.readline())
+            after = group.used().memory
+            fills.communicate("\n")
+        assert before is not None
+        assert after is not None
+        assert waiting > 1 << 20
+        assert after >= before + waiting
+    finally:
+        group.kill()
+        _wait_until(group.remove)
 
 
 @needs_group

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from ipysandbox.backends.linux import processes
+from ipysandbox.backends.linux.confined_plan import ConfinedPlan
+from ipysandbox.backends.linux.disks import Disks
+from ipysandbox.backends.linux.memory import of_mappings, of_sockets
 from ipysandbox.backends.linux.writable import WritableFolder
 
 #: Its first thread ends by itself (exit(2), not exit_group(2)), another lives on and holds the descriptors.
@@ -150,9 +156,122 @@ os.unlink({str(path)!r}); print(os.fstat(fd).st_ino, flush=True); os.close(fd); 
     ) as maps:
         assert maps.stdout is not None
         inode = int(maps.stdout.readline())
-        found = dict(processes._mapped_deleted(maps.pid))
-        assert found[os.stat(tmp_path).st_dev, inode] == 1 << 20
+        found = dict(processes._mapped_deleted(Path(f"/proc/{maps.pid}/maps").read_bytes()))
+        assert len(found[os.stat(tmp_path).st_dev, inode]) == 1 << 20
         maps.communicate()
+
+
+#: Maps one page of a file of 1 MiB, and closes it; argument: the file.
+_MAPS_A_PAGE = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR); os.write(fd, bytes(1 << 20))
+libc.mmap(None, 4096, 1, 2, fd, 0)
+os.unlink(sys.argv[1]); os.close(fd); print("ready", flush=True); sys.stdin.read()
+"""
+
+
+def test_a_nameless_file_of_which_a_page_is_mapped_counts_in_full_or_as_one_of_unknown_size(tmp_path: Path) -> None:
+    args = [sys.executable, "-c", _MAPS_A_PAGE, str(tmp_path / "file")]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as maps:
+        assert maps.stdout is not None
+        assert maps.stdout.readline() == b"ready\n"
+        found = processes.Holdings([os.stat(tmp_path).st_dev]).look((maps.pid,))
+        known = (found.deleted, found.unsized, found.mapped) == (1 << 20, 0, 0)
+        assert known or (found.deleted, found.unsized, found.mapped) == (0, 1, 4096)
+        assert known or os.geteuid()  # root is told
+        assert found.nameless == 1
+        # As on btrfs, where stat tells another device than the maps.
+        assert processes.Holdings([1], {os.stat(tmp_path).st_dev: 1}).look((maps.pid,)) == found
+        maps.communicate()
+
+
+def test_a_nameless_program_that_runs_counts_in_full(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    shutil.copy("/bin/cat", program)
+    with program.open("ab") as file:
+        file.write(bytes(4 << 20))
+    size = program.stat().st_blocks * 512
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as runs:
+        assert runs.stdin is not None
+        assert runs.stdout is not None
+        runs.stdin.write(b"ready\n")
+        runs.stdin.flush()
+        assert runs.stdout.readline() == b"ready\n"
+        program.unlink()
+        found = processes.Holdings([os.stat(tmp_path).st_dev]).look((runs.pid,))
+        assert (found.deleted, found.unsized, found.nameless) == (size, 0, 1)
+        runs.communicate()
+
+
+def test_disks_tell_how_much_fuller_they_are_than_at_the_start(tmp_path: Path) -> None:
+    plan = ConfinedPlan(
+        (), (str(tmp_path),), "", "", "", {}, {}, processes=1, cpus=(), landlock_abi=1, absent=(), hidden=(),
+        scratch_bytes=0,
+    )  # fmt: skip
+    device = os.stat(tmp_path).st_dev
+    disks = Disks(plan)
+    before = disks.grown([device])
+    (tmp_path / "file").write_bytes(bytes(64 << 20))
+    assert disks.grown([device]) > before + (32 << 20)  # others may be freeing some
+    assert disks.grown([device + 1]) == 0
+    with (tmp_path / "file").open("rb") as file, mmap.mmap(file.fileno(), 4096, access=mmap.ACCESS_READ):
+        rows = Path("/proc/self/maps").read_text().splitlines()
+        (line,) = (row for row in rows if row.endswith(str(tmp_path / "file")))
+    major, minor = (int(part, 16) for part in line.split()[3].split(":"))
+    assert disks.shown[os.makedev(major, minor)] == device
+
+
+_HAS_MAPPINGS = """
+import ctypes, mmap, sys
+libc = ctypes.CDLL(None)
+kept = mmap.mmap(-1, 4000 * mmap.PAGESIZE)
+at = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+for n in range(0, 4000, 2): libc.mprotect(ctypes.c_void_p(at + n * mmap.PAGESIZE), mmap.PAGESIZE, 1)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_pieces_of_address_space_count_also_where_no_look_has_come_yet(tmp_path: Path) -> None:
+    args = [sys.executable, "-c", _HAS_MAPPINGS]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as has:
+        assert has.stdout is not None
+        assert has.stdout.readline() == b"ready\n"
+        holdings = processes.Holdings()
+        holdings.look((has.pid,))
+        there = len(Path(f"/proc/{has.pid}/maps").read_bytes().splitlines())
+        assert there > 4000
+        assert holdings.mappings({has.pid: 1 << 30}) == (there, 0)
+        # A fork of it has as many; what has so little address space has not.
+        assert holdings.mappings({has.pid: 1 << 30, 1: 1 << 30}) == (there, there)
+        assert holdings.mappings({has.pid: 1 << 30, 1: 10 * os.sysconf("SC_PAGE_SIZE")}) == (there, 10)
+        assert of_mappings(there) > 200 * there
+        has.communicate()
+
+
+def test_connections_hold_what_they_can_and_no_more_than_all_of_the_machine() -> None:
+    def sockets(used: int, tcp: int, tcp_bytes: int) -> int:
+        return of_sockets(processes.Sockets(used, tcp, tcp_bytes))
+
+    assert sockets(256, 0, 1 << 30) == 0
+    assert sockets(1256, 0, 0) >= 1000 * 2 * 212992
+    assert sockets(600, 600, 0) == 0  # idle
+    assert sockets(600, 600, 1 << 40) >= 600 * 2 * 212992
+    assert sockets(600, 600, 1 << 20) == 1 << 20
+
+
+def test_sockets_are_told_by_kind() -> None:
+    before = processes.sockets(os.getpid())
+    with socket.socket() as listener, socket.socket(socket.AF_UNIX):
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        found = processes.sockets(os.getpid())
+    assert found.used >= 2
+    assert found.tcp >= 1
+    assert before.used >= before.tcp
 
 
 def test_a_large_folder_is_counted_over_several_looks(tmp_path: Path) -> None:

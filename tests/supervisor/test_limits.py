@@ -244,13 +244,20 @@ def test_results_are_bounded_too(project: Path, make_box: MakeBox, code: str, na
 
 @pytest.mark.parametrize(
     "keep",
-    ["kept.append(fd)", "kept.append(mmap.mmap(fd, 4 << 20)); os.close(fd)"],
-    ids=["open", "mapped"],
+    [
+        "kept.append(fd)",
+        "kept.append(mmap.mmap(fd, 4 << 20)); os.close(fd)",
+        "libc.mmap(None, 4096, 1, 2, fd, 0); os.close(fd)",
+    ],
+    ids=["open", "mapped", "a page of it mapped"],
 )
 def test_files_without_a_name_count_as_long_as_they_are_held(make_box: MakeBox, keep: str) -> None:
     box = make_box(overrides={"limits.disk": "64MiB"})
     result = box.run(f"""
-import mmap, os
+import ctypes, mmap, os
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
 kept = []
 while True:
     fd = os.open("results/x", os.O_CREAT | os.O_RDWR)
@@ -259,6 +266,34 @@ while True:
     {keep}
 """)
     ended_by(result, "disk", state_kept=False)
+
+
+def test_programs_without_a_name_count_as_long_as_they_run(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.disk": "64MiB"})
+    result = box.run("""
+import os, shutil, subprocess
+while True:
+    shutil.copy("/bin/sleep", "results/sleep")
+    with open("results/sleep", "ab") as file: file.write(bytes(4 << 20))
+    subprocess.Popen([os.path.abspath("results/sleep"), "60"])
+    os.unlink("results/sleep")
+""")
+    ended_by(result, "disk", state_kept=False)
+
+
+@pytest.mark.parametrize("where", ["results", "/tmp"])
+def test_a_file_that_loses_its_name_counts_once(make_box: MakeBox, where: str) -> None:
+    box = make_box(overrides={"limits.disk": "64MiB"})
+    result = box.run(f"""
+import os, time
+where = "results" if {where!r} == "results" else os.environ["TMPDIR"]
+for _ in range(3):
+    with open(where + "/temporary", "wb") as file:
+        file.write(bytes(40 << 20)); file.flush(); time.sleep(0.4)
+        os.unlink(where + "/temporary"); time.sleep(0.6)
+print("done")
+""")
+    assert (result.status, result.stdout) == ("ok", "done\n"), result
 
 
 def test_opening_and_closing_files_all_the_time_hides_none(make_box: MakeBox) -> None:
@@ -441,6 +476,30 @@ time.sleep(30)
     ended_by(result, "memory", state_kept=False)
 
 
+def test_a_connection_holds_no_more_than_another_socket(make_box: MakeBox) -> None:
+    """However much its windows have grown while both ends read."""
+    box = make_box()
+    if not box.status()["guarantees"].get("network"):
+        pytest.skip("without namespaces there are none")
+    result = box.run("""
+import socket, threading
+listener = socket.create_server(("127.0.0.1", 0))
+one = socket.create_connection(listener.getsockname()); other, _ = listener.accept()
+def read():
+    left = 256 << 20
+    while left: left -= len(other.recv(min(left, 1 << 20)))
+reads = threading.Thread(target=read); reads.start()
+one.sendall(bytes(256 << 20)); reads.join()
+one.settimeout(2)
+waiting = 0
+try:
+    while True: waiting += one.send(bytes(65536))
+except TimeoutError: pass
+waiting
+""")
+    assert 0 < result.value < 1 << 20
+
+
 _NO_GROUP = pytest.mark.skipif(
     bool(cgroup.probe().version), reason="a control group counts it, whatever the figures of /proc say"
 )
@@ -463,6 +522,40 @@ for _ in range(3):
 time.sleep(60)
 """)
     ended_by(result, "memory", state_kept=False)
+
+
+@_NO_GROUP
+def test_pieces_of_address_space_count_as_memory(make_box: MakeBox) -> None:
+    """The kernel keeps a record of each, and copies them all for a fork; nothing of them is mapped to memory."""
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "60s"})
+    result = box.run("""
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None)
+kept = mmap.mmap(-1, 60000 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+for n in range(0, 60000, 2): libc.mprotect(ctypes.c_void_p(at + n * mmap.PAGESIZE), mmap.PAGESIZE, 1)
+for _ in range(20):
+    if os.fork() == 0: time.sleep(60)
+time.sleep(60)
+""")
+    ended_by(result, "memory", state_kept=False)
+
+
+@_NO_GROUP
+def test_programs_beside_one_of_many_pieces_are_not_taken_for_its_forks(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "768MiB", "limits.wall": "60s"})
+    result = box.run("""
+import ctypes, mmap, subprocess, sys, time
+libc = ctypes.CDLL(None)
+kept = mmap.mmap(-1, 60000 * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+at = ctypes.addressof(ctypes.c_char.from_buffer(kept))
+for n in range(0, 60000, 2): libc.mprotect(ctypes.c_void_p(at + n * mmap.PAGESIZE), mmap.PAGESIZE, 1)
+time.sleep(1)
+code = "import mmap, time; kept = mmap.mmap(-1, 1 << 30, flags=0x22, prot=1); time.sleep(3)"
+for one in [subprocess.Popen([sys.executable, "-S", "-c", code]) for _ in range(30)]: one.wait()
+print("done")
+""")
+    assert (result.status, result.stdout) == ("ok", "done\n"), result
 
 
 @_NO_GROUP

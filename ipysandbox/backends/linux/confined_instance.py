@@ -84,6 +84,9 @@ class ConfinedInstance(LinuxInstance):
     def _measure_scratch(self) -> tuple[int, int, int]:
         return 0, *self._scratch_folder.measure(1 << 20)
 
+    def _counted(self) -> list[WritableFolder]:
+        return [*super()._counted(), self._scratch_folder]
+
     async def hide_new_names(self) -> list[str]:
         """Nothing can be hidden later: what has appeared among files that may be read is told."""
         found, _ = await self._names_to_cover()

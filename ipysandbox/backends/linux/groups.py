@@ -17,6 +17,8 @@ from .cgroup import CONTROLLERS, Facts
 
 #: A quarter of the kernel's longest period: short enough that throttling is not felt as hanging.
 _PERIOD = 100_000
+#: Version 1 only: in version 2 they are memory as any other.
+_TCP = "memory.kmem.tcp"
 _PREFIX = "ipysandbox-"
 _OURS = re.compile(r"ipysandbox-[0-9a-f]{12}-[0-9]+")
 _KILL_ROUNDS = 100
@@ -149,6 +151,9 @@ def _bound_1(paths: Mapping[str, str], bounds: Bounds) -> None:
     _write(f"{memory}/memory.limit_in_bytes", str(bounds.memory))
     with contextlib.suppress(FileNotFoundError):  # only where the kernel accounts for swap
         _write(f"{memory}/memory.memsw.limit_in_bytes", str(bounds.memory))
+    with contextlib.suppress(FileNotFoundError):
+        # Without a limit of their own TCP's buffers are not counted at all; they count beside the others.
+        _write(f"{memory}/{_TCP}.limit_in_bytes", str(bounds.memory))
     if "pids" in paths:
         _write(f"{paths['pids']}/pids.max", str(bounds.tasks))
     if "cpu" in paths:
@@ -182,7 +187,7 @@ def _used_1(paths: Mapping[str, str]) -> Used:
     stat = _fields(f"{memory}/memory.stat")
     return Used(
         cpu=cpu / 1e9 if cpu is not None else None,
-        memory=_kept(charged, stat.get("cache", 0) - stat.get("shmem", 0)),
+        memory=_kept(charged, stat.get("cache", 0) - stat.get("shmem", 0), _number(f"{memory}/{_TCP}.usage_in_bytes")),
         peak=_number(f"{memory}/memory.max_usage_in_bytes"),
         oom_kills=_fields(f"{memory}/memory.oom_control").get("oom_kill", 0),
     )
@@ -203,9 +208,9 @@ def _used_2(folder: str, controllers: tuple[str, ...]) -> Used:
     )
 
 
-def _kept(charged: int | None, reclaimable: int) -> int | None:
-    """Without pages of files, which the kernel takes back before it refuses or ends anything."""
-    return None if charged is None else max(0, charged - max(0, reclaimable))
+def _kept(charged: int | None, reclaimable: int, more: int | None = None) -> int | None:
+    """Without pages of files, which the kernel takes back before it refuses or ends anything; with ``more``."""
+    return None if charged is None else max(0, charged - max(0, reclaimable)) + (more or 0)
 
 
 def _fields(path: str) -> dict[str, int]:

@@ -28,12 +28,13 @@ from . import left_behind, processes
 from .attempts import Attempts
 from .changed import changes, writable_overlays
 from .confined_plan import ConfinedPlan
+from .disks import Disks
 from .folders import FilesChanged
 from .gpu import Cards, Meter
 from .groups import Group, Used
 from .layout import Spent
 from .left_behind import Record
-from .memory import Memory
+from .memory import Memory, of_mappings, of_sockets
 from .plan import Plan
 from .writable import WritableFolder, sweep_all
 
@@ -52,6 +53,9 @@ _LOOK_SECONDS = 8.0
 _KILL_SECONDS = 10.0
 #: How old what processes hold open may be at a cell's end: the next look is not far.
 _BRIEF_SECONDS = 0.5
+#: Any change of a file system is a reason to count what lies there.
+_AT_ONCE = -(1 << 62)
+_COUNT_ANEW_SECONDS = 0.25
 #: From init's end to the monitor's, which tells what it has seen last.
 _LAST_REPORT_SECONDS = 0.5
 #: What mounting says of a name that was there when the plan was made.
@@ -107,7 +111,10 @@ class LinuxInstance(Instance):
         self._cpu = processes.CpuMeter(len(plan.cpus))
         self._descriptors = processes.Descriptors()
         #: Files that no longer have a name count as well, where those lie that the sandbox may write.
-        self._holdings = processes.Holdings(folder.device for folder in folders)
+        self._disks = Disks(plan)
+        self._holdings = processes.Holdings((folder.device for folder in folders), self._disks.shown)
+        #: As the supervisor allows, which ends what goes over it.
+        self._most_files = max(1024, plan.scratch_bytes >> 14)
         self._memory = Memory(self._ask_to_count)
         #: Nothing has run yet that could hold any.
         self._next_descriptors = time.monotonic()
@@ -305,22 +312,28 @@ class LinuxInstance(Instance):
         for record in self.records:
             record.touch()
         sample = processes.sample(self.pid, self._cpu, beside=self._monitor)
-        in_memory, scratch_bytes, scratch_files = self._measure_scratch()
         step = max(1 << 20, self.plan.scratch_bytes // 16)
-        rows = [folder.measure(step) for folder in self._folders]
+        scratch, rows = self._measure_scratch(), [folder.measure(step) for folder in self._folders]
         started = time.monotonic()
         # At most a tenth of the time goes into it, unless the disk filled.
         if started >= self._next_descriptors + brief * _BRIEF_SECONDS or any(folder.walked for folder in self._folders):
             self._look_at_descriptors(sample.pids)
             self._next_descriptors = started + 10 * (time.monotonic() - started)
+        disk, files = self._on_disk(scratch, rows)
+        if self._descriptors.nameless and (disk > self.plan.scratch_bytes or files > self._most_files):
+            # What was there when it was counted may have lost its name since, or be gone: each file counts once.
+            self._look_at_descriptors(sample.pids, anew=True)
+            for folder in self._counted():
+                _count_anew(folder)
+            disk, files = self._on_disk(self._measure_scratch(), [folder.measure(step) for folder in self._folders])
         used = self._used()
         gpu, gpu_allowed = self._cards.used(sample.pids) if self._cards is not None else (0, 0)
         return Usage(
             cpu=sample.cpu if used.cpu is None else used.cpu,
-            memory=self._held(sample, in_memory) if used.memory is None else used.memory,
+            memory=self._held(sample, scratch[0]) if used.memory is None else used.memory,
             processes=max(0, sample.processes - 1),  # init is ours
-            disk=scratch_bytes + self._descriptors.deleted + sum(row[0] for row in rows),
-            files=scratch_files + sum(row[1] for row in rows),
+            disk=disk,
+            files=files,
             gpu=gpu,
             gpu_allowed=gpu_allowed,
         )
@@ -330,9 +343,35 @@ class LinuxInstance(Instance):
         self._cards = meter = Meter(cards)
         self.on_exit(lambda _status: meter.stop())
 
+    def _counted(self) -> list[WritableFolder]:
+        """Folders on whose size only a walk tells."""
+        return self._folders
+
+    def _on_disk(self, scratch: tuple[int, int, int], rows: list[tuple[int, int]]) -> tuple[int, int]:
+        """(bytes, files), with those that have no name any more."""
+        held = self._descriptors
+        named = sum(row[0] for row in rows) + held.deleted
+        nameless = held.mapped
+        if held.unsized:
+            # No more than what has been written to their file systems since the start and is accounted for by nothing
+            # else, and no more than one file may hold.
+            grown = self._disks.grown(self._holdings.devices) - named - (0 if self.namespaces else scratch[1])
+            nameless = max(nameless, min(held.unsized * self.plan.scratch_bytes, grown))
+        return scratch[1] + named + nameless, scratch[2] + held.nameless + sum(row[1] for row in rows)
+
     def _held(self, sample: processes.Sample, scratch: int) -> int:
-        sockets = max(self._descriptors.sockets, processes.sockets(self.pid) if self.namespaces else 0)
-        return self._memory.held(sample, self.pid, scratch, sockets)
+        sockets = processes.Sockets(self._descriptors.sockets)
+        if self.namespaces:
+            sockets = processes.sockets(self.pid)
+        sizes = {pid: size for pid, size in sample.sizes.items() if pid != self.pid}
+        seen, guessed = map(of_mappings, self._holdings.mappings(sizes))
+        found = self._memory.held(sample, self.pid, scratch, of_sockets(sockets) + seen + guessed)
+        if found > self._memory.limit >= found - guessed:
+            # No guess ends anything that can be looked at.
+            self._look_at_descriptors(sample.pids, anew=True)
+            seen, guessed = map(of_mappings, self._holdings.mappings(sizes))
+            found = self._memory.held(sample, self.pid, scratch, of_sockets(sockets) + seen + guessed)
+        return found
 
     def _ask_to_count(self) -> bool:
         if self._cover_reply is not None and not self._cover_reply.done():
@@ -351,10 +390,11 @@ class LinuxInstance(Instance):
         used = (scratch.f_blocks - scratch.f_bfree) * scratch.f_frsize
         return used, used, scratch.f_files - scratch.f_ffree
 
-    def _look_at_descriptors(self, pids: tuple[int, ...]) -> None:
+    def _look_at_descriptors(self, pids: tuple[int, ...], *, anew: bool = False) -> None:
         """Raises PermissionError when a process keeps what it holds open to itself."""
         # Init is ours, and not dumpable: an ordinary user's supervisor may not look into it.
-        self._descriptors = self._holdings.look(tuple(pid for pid in pids if pid != self.pid))
+        inside = tuple(pid for pid in pids if pid != self.pid)
+        self._descriptors = self._holdings.look_anew(inside) if anew else self._holdings.look(inside)
         if self._descriptors.hidden:
             raise PermissionError(f"/proc/{self._descriptors.hidden}/fd")
 
@@ -477,7 +517,7 @@ class LinuxInstance(Instance):
         """Count from what lies in writable folders now, if there is no more and no less to protect than there was."""
         if any(now.before().differs(then.before()) for now, then in zip(fresh, self._folders, strict=True)):
             return False
-        self._folders = fresh
+        self._folders, self._disks = fresh, Disks(self.plan)
         self._next_look, self._next_descriptors = 0.0, time.monotonic()
         for record, folder in zip(self.records, fresh, strict=True):
             record.folder = folder
@@ -508,6 +548,13 @@ def identities(plan: Plan | ConfinedPlan) -> tuple[tuple[int, int] | None, ...]:
     else:
         named = [bind.source for bind in plan.binds] + [row.source for row in plan.overlays if row.source]
     return tuple(_identity(os.path.realpath(path)) for path in named if not path.startswith(("/proc/", "/sys/")))
+
+
+def _count_anew(folder: WritableFolder) -> None:
+    """From the beginning; of a folder that is too large for that, what is known so far counts on."""
+    folder.measure(_AT_ONCE, _COUNT_ANEW_SECONDS)
+    if folder.walked:  # it may have been the end of a count that was on its way
+        folder.measure(_AT_ONCE, _COUNT_ANEW_SECONDS)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -359,15 +359,17 @@ def _init(
     program: Program,
 ) -> NoReturn:
     """Pid 1 of the sandbox. Whatever happens here ends the whole namespace, which is what a failure must do."""
-    stage = "files"
+    stage = "network"
     try:
+        # Before the root is changed: the /proc inside gives nothing to write.
+        _loopback_up()
+        stage = "files"
         if trees is None:
             trees = rootfs.open_sources(plan, None, held_by(request))
         scratch = rootfs.build(plan, trees)
         report.send("scratch", [scratch])
         os.close(scratch)
-        stage = "network"
-        _loopback_up()
+        stage = "host name"
         libc.sethostname("sandbox")
         os.umask(0o022)
         stage = "privileges"
@@ -470,11 +472,21 @@ def _rules(plan: Plan) -> list[landlock.Rule]:
     return rules
 
 
+#: net.core.wmem_default: what a socket of another kind holds.
+_TCP_BUFFER = 212992
+
+
 def _loopback_up() -> None:
-    """The new network namespace's own 127.0.0.1: programs talk to themselves over it. netdevice(7)."""
+    """The new network namespace's own 127.0.0.1: programs talk to themselves over it. netdevice(7).
+
+    There a connection holds no more than other sockets do: no figure tells how much those of one namespace hold, and
+    each may grow to 36 MB. tcp(7); each network namespace has its own bounds, which who owns it may lower.
+    """
     import fcntl
     import struct
 
+    write("/proc/sys/net/ipv4/tcp_rmem", f"4096 131072 {_TCP_BUFFER}")
+    write("/proc/sys/net/ipv4/tcp_wmem", f"4096 16384 {_TCP_BUFFER}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, 0x8914, struct.pack("16sh14x", b"lo", 0x1 | 0x40))  # SIOCSIFFLAGS: IFF_UP | IFF_RUNNING
 

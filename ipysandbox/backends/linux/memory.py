@@ -10,11 +10,25 @@ from .shared_bound import SharedBound
 
 #: Figures that are shown are at most so old.
 _EXACT_SECONDS = 0.5
-#: net.core.wmem_default: what one socket may have waiting to be read.
-_SOCKET_BUFFER = 208 << 10
+#: Twice net.core.wmem_default: what one socket may have waiting to be read, the last message included.
+_SOCKET_BUFFER = 416 << 10
 _FREE_SOCKETS = 256
+#: Of a piece of address space: vm_area_struct, its part of the tree of them, and what finds its pages (anon_vma).
+_MAPPING = 512
 #: Stands beside the numbers of processes.
 _SCRATCH = 0
+
+
+def of_sockets(sockets: processes.Sockets) -> int:
+    """Bytes that they may hold: which belong to no process's memory, and the kernel tells of all TCP's together only.
+    Beyond a few, each counts as full; one of TCP at both ends, as ``launch`` bounds it."""
+    others = max(0, sockets.used - sockets.tcp - _FREE_SOCKETS) * _SOCKET_BUFFER
+    return others + min(sockets.tcp * 2 * _SOCKET_BUFFER, sockets.tcp_bytes)
+
+
+def of_mappings(count: int) -> int:
+    """Bytes that the kernel needs for so many pieces of address space, whatever lies in them."""
+    return count * _MAPPING
 
 
 class Memory:
@@ -23,7 +37,7 @@ class Memory:
     def __init__(self, ask: Callable[[], bool]) -> None:
         self.shared = SharedBound(ask)
         self._shares = processes.Shares()
-        self._exact_above = self._limit = 0
+        self._exact_above = self.limit = 0
         #: What the last exact look found (anonymous, shared), when, and the resident bytes of each process, and of
         #: files in memory, then.
         self._exact = (0, 0)
@@ -32,15 +46,13 @@ class Memory:
 
     def exact_above(self, resident: int, limit: int) -> None:
         """As the instance's."""
-        self._exact_above, self._limit = resident, limit
+        self._exact_above, self.limit = resident, limit
 
-    def held(self, sample: processes.Sample, root: int, scratch: int, sockets: int) -> int:
+    def held(self, sample: processes.Sample, root: int, scratch: int, kernel: int) -> int:
         """Bytes of the processes below ``root``. ``scratch``: bytes of the scratch space that lie in memory;
-        ``sockets``: how many there are."""
-        # Buffers of sockets belong to no process's memory: beyond a few, each counts as full.
-        buffers = max(0, sockets - _FREE_SOCKETS) * _SOCKET_BUFFER
+        ``kernel``: those that the kernel holds for them, and no process's memory shows."""
         # Without walking any map first: resident pages and scratch space are never less than what counts.
-        memory = sample.resident + scratch + buffers
+        memory = sample.resident + scratch + kernel
         if memory + self.shared.told <= self._exact_above:
             return memory
         # An exact look at large processes takes tens of milliseconds, in which they grow on: until one could matter,
@@ -50,9 +62,8 @@ class Memory:
         grown = sum(max(0, size - known.get(key, 0)) for key, size in now.items())
         old = time.monotonic() - self._exact_at > _EXACT_SECONDS
         anonymous, shared = self._exact
-        if old or not known or anonymous + max(shared, scratch) + grown + buffers > self._limit:
-            room = self._limit - buffers
-            anonymous, shared = self._exact = self._shares.look(sample, root, room)
+        if old or not known or anonymous + max(shared, scratch) + grown + kernel > self.limit:
+            anonymous, shared = self._exact = self._shares.look(sample, root, self.limit - kernel)
             self._exact_at, self._exact_residents, grown = time.monotonic(), now, 0
-        rest = anonymous + grown + buffers
-        return rest + max(shared, self.shared.bound(scratch, self._limit - rest))
+        rest = anonymous + grown + kernel
+        return rest + max(shared, self.shared.bound(scratch, self.limit - rest))

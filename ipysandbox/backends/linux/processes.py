@@ -29,6 +29,8 @@ class Sample:
     residents: Mapping[int, int]
     #: Of ``residents``, the tables in which the kernel keeps where pages are, where they could matter.
     tables: Mapping[int, int]
+    #: Bytes of address space by number.
+    sizes: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -183,7 +185,7 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
     tables = _tables(sizes)
     for pid, size in tables.items():
         residents[pid] += size
-    return Sample(cpu, sum(residents.values()), len(found), residents, tables)
+    return Sample(cpu, sum(residents.values()), len(found), residents, tables, sizes)
 
 
 def _running(pid: int, fields: list[bytes], most: int) -> list[int]:
@@ -360,11 +362,27 @@ def _share_of(pid: int, init: int) -> tuple[int, int]:
     return (int(statm[1]) - files) * _PAGE, 0
 
 
-def sockets(pid: int) -> int:
-    """How many there are in the network namespace of ``pid``, whoever holds them: those that wait to be accepted, and
-    those that are on their way between processes, are no process's."""
-    words = _read(f"/proc/{pid}/net/sockstat").split(maxsplit=3)
-    return int(words[2]) if words[:2] == [b"sockets:", b"used"] else 0
+@dataclass(frozen=True)
+class Sockets:
+    #: Of all kinds, and those of TCP among them.
+    used: int = 0
+    tcp: int = 0
+    #: Bytes of TCP's buffers, of the whole machine.
+    tcp_bytes: int = 0
+
+
+def sockets(pid: int) -> Sockets:
+    """Those in the network namespace of ``pid``, whoever holds them: those that wait to be accepted, and those that are
+    on their way between processes, are no process's."""
+    text = _read(f"/proc/{pid}/net/sockstat") + _read(f"/proc/{pid}/net/sockstat6")
+    rows = {name: numbers.split() for name, _, numbers in (line.partition(b":") for line in text.splitlines())}
+
+    def figure(name: bytes, key: bytes) -> int:
+        row = rows.get(name, [])
+        return int(row[row.index(key) + 1]) if key in row else 0
+
+    tcp = figure(b"TCP", b"inuse") + figure(b"TCP6", b"inuse")
+    return Sockets(figure(b"sockets", b"used"), tcp, figure(b"TCP", b"mem") * _PAGE)
 
 
 def machine_shared() -> int:
@@ -379,6 +397,11 @@ class Descriptors:
 
     #: Bytes of files without a name, which live only as long as they are held.
     deleted: int = 0
+    #: Files without a name of which nobody may tell us how large they are, and the bytes of them that are mapped.
+    unsized: int = 0
+    mapped: int = 0
+    #: How many files without a name there are in all.
+    nameless: int = 0
     sockets: int = 0
     #: A process that doesn't let itself be looked at, look after look, if there is one: it could hold anything.
     hidden: int = 0
@@ -386,8 +409,12 @@ class Descriptors:
 
 @dataclass(frozen=True)
 class _Held:
+    #: By (device, inode): what they take on disk; of those in ``unsized``, how much of them is mapped.
     files: Mapping[tuple[int, int], int]
+    unsized: Mapping[tuple[int, int], int]
     sockets: frozenset[int]
+    #: Pieces of its address space; 0: it doesn't show them.
+    mappings: int
 
 
 #: PF_EXITING of the kernel's sched.h, in the flags of /proc/PID/stat.
@@ -397,16 +424,30 @@ _MOST_HIDDEN_LOOKS, _MOST_ROUNDS_WITH_HIDDEN = 3, 20
 
 
 class Holdings:
-    """What processes hold open or mapped, looked at one after the other: what was found of one counts until the next
-    look that reaches it, or its end. Files count on ``devices`` only, and those that are only mapped count as well."""
+    """What processes hold open, mapped or run, looked at one after the other: what was found of one counts until the
+    next look that reaches it, or its end. Files count on ``devices`` only, with all that they take on disk; ``shown``:
+    which of these /proc/PID/maps means by other numbers."""
 
-    def __init__(self, devices: Iterable[int] = ()) -> None:
+    def __init__(self, devices: Iterable[int] = (), shown: Mapping[int, int] | None = None) -> None:
         self.devices = frozenset(devices)
+        self.shown = shown or {}
         self._held: dict[int, _Held] = {}
         #: In how many looks in a row each was hidden.
         self._hidden: dict[int, int] = {}
         self._hidden_rounds = 0
         self._left: list[int] = []
+
+    def look_anew(self, pids: tuple[int, ...]) -> Descriptors:
+        """Before a limit is said to be exceeded: nothing of an earlier look counts of those that this one reaches."""
+        self._left = []
+        return self.look(pids, _LONG_LOOK)
+
+    def mappings(self, sizes: Mapping[int, int]) -> tuple[int, int]:
+        """Pieces of address space: those that were seen, and as many more as there may be in processes that no look has
+        reached, by the sizes (bytes) of all. Such a one may have as many as any: it may be its fork."""
+        known = {pid: held.mappings for pid, held in self._held.items() if held.mappings and pid in sizes}
+        most = max(known.values(), default=0)
+        return sum(known.values()), sum(min(most, size // _PAGE) for pid, size in sizes.items() if pid not in known)
 
     def look(self, pids: tuple[int, ...], seconds: float = LOOK_SECONDS) -> Descriptors:
         """Go on for ``seconds``; at least one process is reached."""
@@ -433,6 +474,7 @@ class Holdings:
 
     def _look_at(self, pid: int) -> None:
         files: dict[tuple[int, int], int] = {}
+        unsized: dict[tuple[int, int], int] = {}
         found: set[int] = set()
         hidden = False
         try:
@@ -443,10 +485,17 @@ class Holdings:
                     files[info.st_dev, info.st_ino] = info.st_blocks * 512
         except PermissionError:
             hidden = not _ends(pid)
-        for key, size in _mapped_deleted(pid):
-            if key[0] in self.devices:
-                files[key] = max(files.get(key, 0), size)
-        self._held[pid] = _Held(files, frozenset(found))
+        maps = _read(f"/proc/{pid}/maps")
+        for (device, inode), span in _mapped_deleted(maps):
+            key = self.shown.get(device, device), inode
+            if key[0] not in self.devices or key in files:
+                continue
+            size = None if key in unsized else _mapped_size(pid, span, inode)
+            if size is None:
+                unsized[key] = max(unsized.get(key, 0), len(span))
+            else:
+                files[key] = size
+        self._held[pid] = _Held(files, unsized, frozenset(found), maps.count(b"\n"))
         if hidden:
             self._hidden[pid] = self._hidden.get(pid, 0) + 1
         else:
@@ -457,11 +506,23 @@ class Holdings:
         for held in self._held.values():
             for key, size in held.files.items():
                 files[key] = max(files.get(key, 0), size)
+        unsized: dict[tuple[int, int], int] = {}
+        for held in self._held.values():
+            for key, size in held.unsized.items():
+                if key not in files:  # another process has it open
+                    unsized[key] = max(unsized.get(key, 0), size)
         ends = len(frozenset().union(*(held.sockets for held in self._held.values())))
         longest = max(self._hidden, key=self._hidden.__getitem__, default=0)
         many = self._hidden_rounds >= _MOST_ROUNDS_WITH_HIDDEN
         hidden = longest if many or self._hidden.get(longest, 0) >= _MOST_HIDDEN_LOOKS else 0
-        return Descriptors(sum(files.values()), ends, hidden)
+        return Descriptors(
+            deleted=sum(files.values()),
+            unsized=len(unsized),
+            mapped=sum(unsized.values()),
+            nameless=len(files) + len(unsized),
+            sockets=ends,
+            hidden=hidden,
+        )
 
 
 def _ends(pid: int) -> bool:
@@ -471,14 +532,15 @@ def _ends(pid: int) -> bool:
 
 
 def _open_files(pid: int) -> Iterator[os.stat_result]:
-    """Of each descriptor, but for those that are closed meanwhile. Raises PermissionError where that is hidden."""
+    """Of the program that it runs and of each descriptor, but for those that are closed meanwhile. Raises
+    PermissionError where that is hidden."""
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except (FileNotFoundError, ProcessLookupError):
         return  # it has ended
-    for name in names:
+    for name in ("exe", *(f"fd/{name}" for name in names)):
         try:
-            yield os.stat(f"/proc/{pid}/fd/{name}")
+            yield os.stat(f"/proc/{pid}/{name}")
         except (FileNotFoundError, ProcessLookupError):
             continue  # code that opens and closes all the time hides nothing but that
 
@@ -486,18 +548,27 @@ def _open_files(pid: int) -> Iterator[os.stat_result]:
 _DELETED = b" (deleted)\n"
 
 
-def _mapped_deleted(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
-    """((device, inode), bytes) of the parts of nameless files that ``pid`` maps."""
-    text = _read(f"/proc/{pid}/maps")
+def _mapped_deleted(maps: bytes) -> Iterator[tuple[tuple[int, int], range]]:
+    """((device, inode), addresses) of the pieces of nameless files in a /proc/PID/maps."""
     # There may be tens of thousands of others: only these lines are looked at one by one.
-    at = text.find(_DELETED)
+    at = maps.find(_DELETED)
     while at >= 0:
-        line = text[text.rfind(b"\n", 0, at) + 1 : at]
+        line = maps[maps.rfind(b"\n", 0, at) + 1 : at]
         span, _, _, device, inode = line.split(maxsplit=5)[:5]
         major, minor = (int(part, 16) for part in device.split(b":"))
         start, end = (int(part, 16) for part in span.split(b"-"))
-        yield (os.makedev(major, minor), int(inode)), end - start
-        at = text.find(_DELETED, at + 1)
+        yield (os.makedev(major, minor), int(inode)), range(start, end)
+        at = maps.find(_DELETED, at + 1)
+
+
+def _mapped_size(pid: int, span: range, inode: int) -> int | None:
+    """Bytes that a mapped file takes on disk. None where the kernel doesn't tell: it wants CAP_CHECKPOINT_RESTORE of
+    the machine for that, whatever else of the process one may see (proc(5), /proc/PID/map_files)."""
+    try:
+        info = os.stat(f"/proc/{pid}/map_files/{span.start:x}-{span.stop:x}")
+    except OSError:
+        return None
+    return info.st_blocks * 512 if info.st_ino == inode else None  # another lies there by now
 
 
 def _read(path: str) -> bytes:
