@@ -20,7 +20,7 @@ class Disks:
         self._then: dict[int, tuple[str, int]] = {}
         #: By the device that /proc/PID/maps shows: the one that stat tells. On btrfs each subvolume has its own.
         self.shown: dict[int, int] = {}
-        for path in _writable(plan):
+        for path in writable(plan):
             with contextlib.suppress(OSError):
                 device = os.stat(path).st_dev
                 self._then.setdefault(device, (path, _used(path)))
@@ -36,7 +36,8 @@ class Disks:
         return found
 
 
-def _writable(plan: Plan | ConfinedPlan) -> Iterable[str]:
+def writable(plan: Plan | ConfinedPlan) -> Iterable[str]:
+    """Where on the host's disks the code may write; the paths are the same inside."""
     if isinstance(plan, ConfinedPlan):
         return plan.writable
     return [bind.source for bind in plan.binds if bind.writable]

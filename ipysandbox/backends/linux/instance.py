@@ -28,7 +28,7 @@ from . import left_behind, processes
 from .attempts import Attempts
 from .changed import changes, writable_overlays
 from .confined_plan import ConfinedPlan
-from .disks import Disks
+from .disks import Disks, writable
 from .folders import FilesChanged
 from .gpu import Cards, Meter
 from .groups import Group, Used
@@ -112,7 +112,7 @@ class LinuxInstance(Instance):
         self._descriptors = processes.Descriptors()
         #: Files that no longer have a name count as well, where those lie that the sandbox may write.
         self._disks = Disks(plan)
-        self._holdings = processes.Holdings((folder.device for folder in folders), self._disks.shown)
+        self._holdings = processes.Holdings((folder.device for folder in folders), self._disks.shown, writable(plan))
         #: As the supervisor allows, which ends what goes over it.
         self._most_files = max(1024, plan.scratch_bytes >> 14)
         self._memory = Memory(self._ask_to_count)

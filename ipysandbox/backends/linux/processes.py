@@ -426,10 +426,14 @@ _MOST_HIDDEN_LOOKS, _MOST_ROUNDS_WITH_HIDDEN = 3, 20
 class Holdings:
     """What processes hold open, mapped or run, looked at one after the other: what was found of one counts until the
     next look that reaches it, or its end. Files count on ``devices`` only, with all that they take on disk; ``shown``:
-    which of these /proc/PID/maps means by other numbers."""
+    which of these /proc/PID/maps means by other numbers. ``places``: where the code may write. What was removed
+    elsewhere, a library that the host has replaced, counts with what is mapped of it."""
 
-    def __init__(self, devices: Iterable[int] = (), shown: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, devices: Iterable[int] = (), shown: Mapping[int, int] | None = None, places: Iterable[str] = ()
+    ) -> None:
         self.devices = frozenset(devices)
+        self.places = tuple(places)
         self.shown = shown or {}
         self._held: dict[int, _Held] = {}
         #: In how many looks in a row each was hidden.
@@ -486,12 +490,15 @@ class Holdings:
         except PermissionError:
             hidden = not _ends(pid)
         maps = _read(f"/proc/{pid}/maps")
-        for (device, inode), span in _mapped_deleted(maps):
+        within = tuple(os.fsencode(place).replace(b"\n", b"\\012") + b"/" for place in self.places)
+        for (device, inode), span, path in _mapped_deleted(maps):
             key = self.shown.get(device, device), inode
             if key[0] not in self.devices or key in files:
                 continue
             size = None if key in unsized else _mapped_size(pid, span, inode)
-            if size is None:
+            if size is None and not path.startswith(within):
+                files[key] = len(span)
+            elif size is None:
                 unsized[key] = max(unsized.get(key, 0), len(span))
             else:
                 files[key] = size
@@ -548,16 +555,16 @@ def _open_files(pid: int) -> Iterator[os.stat_result]:
 _DELETED = b" (deleted)\n"
 
 
-def _mapped_deleted(maps: bytes) -> Iterator[tuple[tuple[int, int], range]]:
-    """((device, inode), addresses) of the pieces of nameless files in a /proc/PID/maps."""
+def _mapped_deleted(maps: bytes) -> Iterator[tuple[tuple[int, int], range, bytes]]:
+    """((device, inode), addresses, path that it had) of the pieces of nameless files in a /proc/PID/maps."""
     # There may be tens of thousands of others: only these lines are looked at one by one.
     at = maps.find(_DELETED)
     while at >= 0:
         line = maps[maps.rfind(b"\n", 0, at) + 1 : at]
-        span, _, _, device, inode = line.split(maxsplit=5)[:5]
+        span, _, _, device, inode, path = line.split(maxsplit=5)
         major, minor = (int(part, 16) for part in device.split(b":"))
         start, end = (int(part, 16) for part in span.split(b"-"))
-        yield (os.makedev(major, minor), int(inode)), range(start, end)
+        yield (os.makedev(major, minor), int(inode)), range(start, end), path
         at = maps.find(_DELETED, at + 1)
 
 
