@@ -39,6 +39,8 @@ WORKS = {
     "shared memory": ("from multiprocessing import shared_memory as s; a = s.SharedMemory(create=True, size=10000); a.buf[9] = 7; b = s.SharedMemory(a.name); print(b.buf[9]); b.close(); a.close(); a.unlink()", "7"),
     "a database": ("import sqlite3; d = sqlite3.connect('results/d.db'); d.execute('pragma journal_mode=wal'); d.execute('create table t(x)'); d.execute('insert into t values(3)'); d.commit(); print(d.execute('select * from t').fetchall()); d.close()", "[(3,)]"),
     "what it is": ("import os; print(os.stat('/proc/self').st_uid == os.getuid(), os.path.exists('/proc/self/fd/1'), os.path.basename(os.readlink('/proc/self/exe')).startswith('python'), os.readlink('/proc/self') == str(os.getpid()))", "True True True True"),
+    "clocks of one's own": ("import threading, time; print(time.clock_gettime(time.pthread_getcpuclockid(threading.get_ident())) > 0, time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) > 0, time.thread_time() > 0)", "True True True"),
+    "posix_spawn": ("import os; print(os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'exit 4'], {}), 0)[1]), os.system('exit 3') >> 8)", "4 3"),
     "asyncio's children": ("import asyncio\nasync def f():\n    p = await asyncio.create_subprocess_exec('echo', 'x', stdout=-1); return (await p.communicate())[0]\nprint(await f())", "b'x\\n'"),
     "a signal to a child": ("import subprocess; p = subprocess.Popen(['sleep', '60']); p.terminate(); print(p.wait())", "-15"),
     "a module of its own": ("import sys; open('results/mine.py', 'w').write('X = 4'); sys.path.insert(0, 'results'); import mine; print(mine.X)", "4"),

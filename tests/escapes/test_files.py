@@ -195,6 +195,22 @@ open("results/sub.ipynb", "w").write("{}"); open("results/fine.csv", "w").write(
     assert any(".git renamed" in notice for notice in result.notices)
 
 
+def test_no_rename_leaves_a_device_behind(tell: Callable[[str], Any]) -> None:
+    told = tell("""
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+found = []
+for folder in ("results", os.environ["TMPDIR"]):
+    old, new = (os.path.join(folder, name).encode() for name in ("moved-old", "moved-new"))
+    open(old, "w").close()
+    for flags in (4, 5):  # RENAME_WHITEOUT, RENAME_NOREPLACE
+        found += [libc.renameat2(-100, old, -100, new, flags), errno.errorcode[ctypes.get_errno()]]
+    found += [libc.renameat2(-100, old, -100, new, 1), os.path.lexists(old)]
+found
+""")
+    assert told == [-1, "EINVAL", -1, "EINVAL", 0, False] * 2
+
+
 def test_no_access_list_outlives_the_sandbox(project: Path, box: Sandbox) -> None:
     """A folder's default one would decide who may read what its user puts there later, whatever the umask."""
     told = box.run(

@@ -57,6 +57,20 @@ raw = [(2, 3, 1), (10, 3, 58)]
     assert set(told[1]) <= {"EPERM", "EACCES"}
 
 
+def test_odd_protocols_and_pairs_are_refused(tell: Callable[[str], Any]) -> None:
+    """Multipath TCP, UDP-Lite, SCTP, DCCP: each a part of the kernel by itself. So is what else makes pairs."""
+    told = tell(
+        TRY
+        + """
+import socket
+odd = [(2, 1, 262), (10, 1, 262), (2, 2, 136), (10, 2, 136), (2, 1, 132), (2, 5, 0), (2, 6, 0), (2, 6, 33)]
+pairs = [(30, 5), (2, 1), (10, 2), (40, 1)]
+[[errno_of(lambda: socket.socket(*f)) for f in odd], [errno_of(lambda: socket.socketpair(*f)) for f in pairs]]
+"""
+    )
+    assert told == [["EPROTONOSUPPORT"] * 8, ["EAFNOSUPPORT"] * 4]
+
+
 def test_abstract_sockets_of_the_host_are_not_there(tell: Callable[[str], Any]) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("\0ipysandbox-test-service")

@@ -79,12 +79,53 @@ def test_calls_that_reach_the_kernels_inside_are_refused(tell: Callable[[str], A
         "syslog": (103, 3, 0, 0), "reboot": (169, 0, 0, 0, 0), "swapon": (167, 0, 0), "acct": (163, 0),
         "init_module": (175, 0, 0, 0), "settimeofday": (164, 0, 0), "sethostname": (170, 0, 0),
         "shmget": (29, 1, 4096, 0o1600), "msgget": (68, 1, 0o1600), "quotactl": (179, 0, 0, 0, 0),
-        "fanotify_init": (300, 0, 0), "iopl": (172, 3),
+        "semget": (64, 0, 1, 0o1600), "fanotify_init": (300, 0, 0), "iopl": (172, 3),
     }  # fmt: skip
     told = tell(TRY + f"{{name: call(*args) for name, args in {calls!r}.items()}}")
     assert told == dict.fromkeys(calls, "EPERM")
     hidden = {"clone3": (435, 0, 0), "memfd_create": (319, 0, 0), "openat2": (437, 0, 0, 0, 0)}
+    hidden |= {"landlock_create_ruleset": (444, 0, 0, 1), "landlock_add_rule": (445, 0, 1, 0, 0)}
+    hidden |= {"landlock_restrict_self": (446, 0, 0)}
     assert set(tell(TRY + f"[call(*args) for args in {list(hidden.values())!r}]")) == {"ENOSYS"}
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers in this test are those of x86-64")
+def test_no_thread_has_descriptors_that_nobody_sees(tell: Callable[[str], Any]) -> None:
+    """clone without CLONE_FILES, close_range and unshare of the descriptors: /proc shows those of the first thread."""
+    code = "[call(56, 0x10000, 0, 0, 0, 0), call(56, 0x10B00, 0, 0, 0, 0), call(436, 900, 901, 2), call(272, 0x400)]"
+    assert tell(TRY + code) == ["EPERM", "EPERM", "EINVAL", "EPERM"]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers in this test are those of x86-64")
+def test_prctl_takes_no_memory_and_changes_nothing_that_others_see(tell: Callable[[str], Any]) -> None:
+    refused = {
+        "PR_FUTEX_HASH": (78, 1, 1 << 16, 0, 0), "PR_SET_MM": (35, 1, 0, 0, 0), "PR_SCHED_CORE": (62, 0, 0, 0, 0),
+        "PR_SET_VMA": (0x53564D41, 0, 0, 0, 0), "PR_SET_MEMORY_MERGE": (67, 1, 0, 0, 0),
+        "PR_SET_DUMPABLE": (4, 0, 0, 0, 0), "beyond 32 bits": (1 << 32 | 78, 1, 1 << 16, 0, 0),
+    }  # fmt: skip
+    told = tell(TRY + f"{{name: call(157, *args) for name, args in {refused!r}.items()}}")
+    assert told == dict.fromkeys(refused, "EINVAL")
+
+
+def test_what_programs_do_by_the_same_calls_works(tell: Callable[[str], Any]) -> None:
+    told = tell("""
+import ctypes, multiprocessing, os, subprocess, sys, threading, time
+libc = ctypes.CDLL(None)
+found = []
+thread = threading.Thread(target=lambda: (os.closerange(900, 910), found.append(len(os.listdir("/proc/self/fd")))))
+thread.start(); thread.join()
+def exit_of(pid): return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+here, there = multiprocessing.Pipe()
+spawned = multiprocessing.get_context("spawn").Process(target=print, args=("from afar",))
+spawned.start(); spawned.join()
+clock = time.pthread_getcpuclockid(threading.get_ident())
+name = ctypes.create_string_buffer(16)
+[len(found), subprocess.run(["true"], close_fds=True).returncode, os.system("exit 3") >> 8, spawned.exitcode,
+ exit_of(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 4"], {})), time.clock_gettime(clock) > 0,
+ time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) > 0, libc.prctl(15, b"mine", 0, 0, 0),
+ libc.prctl(16, name, 0, 0, 0), name.value.decode(), libc.prctl(1, 0, 0, 0, 0), libc.prctl(23, 0, 0, 0, 0)]
+""")
+    assert told == [1, 0, 3, 0, 4, True, True, 0, 0, "mine", 0, 0]
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="other machines have no second table to call")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 
+from . import seccomp
+
 # linux/sched.h
 _NAMESPACES = {
     0x00000080: "CLONE_NEWTIME",
@@ -46,7 +48,18 @@ _IOCTL = {
     0x8946: "SIOCETHTOOL",
 }
 _FCNTL = {8: "F_SETOWN", 10: "F_SETSIG", 15: "F_SETOWN_EX", 1024: "F_SETLEASE", 1026: "F_NOTIFY"}
-_PRCTL = {4: "PR_SET_DUMPABLE", 35: "PR_SET_MM"}
+_PRCTL = {
+    4: "PR_SET_DUMPABLE",
+    24: "PR_CAPBSET_DROP",
+    26: "PR_SET_TSC",
+    28: "PR_SET_SECUREBITS",
+    33: "PR_MCE_KILL",
+    35: "PR_SET_MM",
+    59: "PR_SET_SYSCALL_USER_DISPATCH",
+    62: "PR_SCHED_CORE",
+    67: "PR_SET_MEMORY_MERGE",
+    78: "PR_FUTEX_HASH",
+}
 # linux/bpf.h
 _BPF = {0: "BPF_MAP_CREATE", 5: "BPF_PROG_LOAD", 18: "BPF_BTF_LOAD"}
 _KIND_OF_FILE = {0o020000: "character device", 0o060000: "block device"}
@@ -54,6 +67,7 @@ _KIND_OF_FILE = {0o020000: "character device", 0o060000: "block device"}
 #: name: (argument, names of its values). The kernel looks at 32 bits of each.
 _VALUES: Mapping[str, tuple[int, Mapping[int, str]]] = {
     "socket": (0, _FAMILIES),
+    "socketpair": (0, _FAMILIES),
     "ptrace": (0, _PTRACE),
     "ioctl": (1, _IOCTL),
     "fcntl": (1, _FCNTL),
@@ -82,7 +96,13 @@ _MODES = {
 def of(name: str, args: Sequence[int]) -> str:
     """A few words of our own about one call; never text of the caller's."""
     if name in ("clone", "unshare"):
-        return "|".join(text for bit, text in _NAMESPACES.items() if args[0] & bit and (bit != 0x80 or name != "clone"))
+        found = [text for bit, text in _NAMESPACES.items() if args[0] & bit and (bit != 0x80 or name != "clone")]
+        if not found and name == "clone":
+            return "a thread with descriptors of its own"
+        return "|".join(found)
+    if name == "socket" and seccomp.is_odd_protocol(*args[:3]):
+        family, kind, protocol = (arg & 0xFFFFFFFF for arg in args[:3])
+        return f"{_FAMILIES[family]} type {kind & 0xF} protocol {protocol}"
     if name in _VALUES:
         at, names = _VALUES[name]
         value = args[at] & 0xFFFFFFFF

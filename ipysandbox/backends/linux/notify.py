@@ -76,7 +76,7 @@ Handler = Callable[[Notification], Answer]
 
 def refuse(note: Notification) -> Answer:
     """The answer that the filter would have given by itself."""
-    return Answer(errno=seccomp.refusal(note.name), tell=details.of(note.name, note.args))
+    return Answer(errno=seccomp.refusal(note.name, note.args), tell=details.of(note.name, note.args))
 
 
 def see_connect(note: Notification) -> Answer:

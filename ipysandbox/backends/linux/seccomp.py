@@ -24,7 +24,7 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from . import libc, syscalls
 
@@ -47,26 +47,26 @@ _NR_OFFSET, _ARCH_OFFSET = 0, 4
 ALLOWED = frozenset(
     """
     accept accept4 access alarm arch_prctl bind brk cachestat capget chdir chown clock_getres clock_gettime
-    clock_nanosleep close close_range copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
+    clock_nanosleep close copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
     epoll_ctl_old epoll_pwait epoll_pwait2 epoll_wait epoll_wait_old eventfd eventfd2 execve execveat exit
     exit_group faccessat faccessat2 fadvise64 fchdir fchown fchownat  fdatasync fgetxattr flistxattr
     flock fork fremovexattr fstat fstatfs fsync ftruncate futex futex_wait futex_waitv futex_wake
     futex_requeue futimesat get_robust_list getcpu getcwd getdents getdents64 getegid geteuid getgid getgroups
     getitimer getpeername getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
     getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr getxattrat inotify_add_watch
-    inotify_init inotify_init1 inotify_rm_watch ioprio_get kill landlock_add_rule landlock_create_ruleset
-    landlock_restrict_self lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek
+    inotify_init inotify_init1 inotify_rm_watch ioprio_get kill
+    lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek
     lstat madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal
     msync munlock munlockall munmap nanosleep newfstatat pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc
     pkey_free pkey_mprotect poll ppoll pread64 preadv preadv2 process_mrelease pselect6 pwrite64 pwritev
     pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg removexattr removexattrat rename
-    renameat renameat2 restart_syscall rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo
+    renameat restart_syscall rmdir rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo
     rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
     sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_setparam
-    sched_setscheduler sched_yield select semctl semget semop semtimedop sendfile sendmmsg sendmsg sendto
+    sched_setscheduler sched_yield select sendfile sendmmsg sendmsg sendto
     set_robust_list set_tid_address setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid
     setresgid setresuid setreuid setsid setsockopt setuid shutdown sigaltstack
-    signalfd signalfd4 socketpair splice stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee
+    signalfd signalfd4 splice stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo tee
     tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
     timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork
     vmsplice wait4 waitid write writev
@@ -94,19 +94,23 @@ REFUSED_QUIETLY = frozenset(
     file_getattr file_setattr get_mempolicy io_cancel io_destroy io_getevents io_pgetevents io_setup io_submit
     ioprio_set listmount lsm_get_self_attr lsm_list_modules mbind migrate_pages move_pages mq_getsetattr mq_notify
     mq_open mq_timedreceive mq_timedsend mq_unlink msgctl msgget msgrcv msgsnd remap_file_pages sched_setaffinity
-    sched_setattr set_mempolicy set_mempolicy_home_node shmat shmctl shmdt shmget statmount sysfs ustat
+    sched_setattr semctl semget semop semtimedop set_mempolicy set_mempolicy_home_node shmat shmctl shmdt shmget
+    statmount sysfs ustat
     """.split()
 )
-# shm*, msg* and mq_*: memory that no mount bounds and no process owns; POSIX shared memory lives on the sized /dev/shm.
+# shm*, msg*, sem* and mq_*: memory that no mount bounds and no process owns; POSIX shared memory and semaphores lie on
+# the sized /dev/shm. The bounds that a new IPC namespace begins with are 32,000 sets of 32,000 semaphores, 64 bytes
+# each, and an ordinary user may not lower them.
 # sched_setaffinity: affinity is how `cpus` is held where no control group can.
 
 #: Answered as if the kernel were older; a program then takes its other way.
 #: clone3 and openat2 keep flags in memory, where a filter can't look; memfd pages belong to no mount and no process.
+#: landlock_*: a rule keeps its file, also a removed one, and no descriptor shows it; ours are made before.
 #: uprobe and uretprobe are made by the kernel's own trampolines, for which it leaves the filter out (Linux 6.14).
 #: The rest never had, or no longer has, an implementation.
 ENOSYS = frozenset(
     """
-    clone3 openat2 memfd_create memfd_secret
+    clone3 landlock_add_rule landlock_create_ruleset landlock_restrict_self openat2 memfd_create memfd_secret
     _sysctl afs_syscall create_module get_kernel_syms get_thread_area getpmsg putpmsg query_module security
     set_thread_area tuxcall uprobe uretprobe uselib vserver
     """.split()
@@ -126,7 +130,7 @@ SEEN = frozenset(("connect",))
 #: and its instances are the user's, of whom there are few (inotify(7), max_user_instances).
 CONFINED_REFUSED = frozenset(
     """
-    bind connect inotify_add_watch inotify_init inotify_init1 listen process_mrelease semctl semget semop semtimedop
+    bind connect inotify_add_watch inotify_init inotify_init1 listen process_mrelease
     """.split()
 )
 #: Answered as by a file system without attributes: by path they would be read and set anywhere.
@@ -151,17 +155,25 @@ CONFINED_SEEN = frozenset(("kill", "pidfd_send_signal"))
 #: Done by the monitor where Landlock does not keep them inside yet (see emulate_signals.py).
 SIGNALS = frozenset("kill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo tgkill tkill".split())
 
-# Linux 6.x: socket families and what an unprivileged program has from them.
-_FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+# Sockets: what an unprivileged program has from them.
 _PAIRS = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
 _AF_NETLINK, _NETLINK_ROUTE = 16, 0  # getifaddrs(3)
+#: Of IP: any other type or protocol is one more part of the kernel, which it loads when asked for. It refuses SOCK_RAW
+#: by itself.
+_TYPES = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW)
+_SOCK_TYPE_MASK = 0xF
+_PROTOCOLS = (0, socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, socket.IPPROTO_ICMPV6)
 #: Every CLONE_NEW* flag but CLONE_NEWTIME, whose bit clone (other than clone3) takes for part of a signal's number.
 CLONE_NEW = 0x7E020000
+_CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
+_CLOSE_RANGE_UNSHARE = 2
+_RENAME_WHITEOUT = 4
+#: A clock of processor time is known by its number, which holds a process's in all but these bits (posix-timers.h).
+_CLOCK_BITS, _CLOCK_OF_THREAD, _CLOCK_OF_SOME_PROCESS = 7, 4, 0x80000000
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _S_ISUID_S_ISGID = 0o6000
 _S_IFMT, _S_IFCHR, _S_IFBLK = 0o170000, 0o020000, 0o060000
 _O_CREAT, _O_TMPFILE_BIT = 0o100, 0o20000000
-_PR_SET_MM = 35
 _MAP_TYPE, _MAP_SHARED, _MAP_SHARED_VALIDATE = 0xF, 0x1, 0x3
 _RLIMIT_CORE = 4
 #: Leases make the host's own open() of a file in results/ wait; inode flags stay on it for ever.
@@ -228,6 +240,39 @@ def _only_values(arg: int | None, values: Iterable[int], deny: _Insn) -> list[_I
     return [*block, deny]
 
 
+def is_refused_clone(flags: int) -> bool:
+    """What ``_clone_rule`` refuses, for the monitor."""
+    return bool(flags & CLONE_NEW) or flags & (_CLONE_THREAD | _CLONE_FILES) == _CLONE_THREAD
+
+
+def _clone_rule(deny: _Insn) -> list[_Insn]:
+    """No namespace, and no thread with descriptors of its own: /proc/PID/fd shows those of the first alone."""
+    return [
+        _low(0),
+        (_JSET, 0, 1, CLONE_NEW),
+        deny,
+        _stmt(_AND, _CLONE_THREAD | _CLONE_FILES),
+        (_JEQ, 0, 1, _CLONE_THREAD),
+        deny,
+        _ALLOW,
+    ]
+
+
+def _own_clocks(clock: int) -> list[_Insn]:
+    """No process's clock of processor time by its number, which could be anybody's: 0 is the caller. Threads' are told
+    of the caller's own alone."""
+    return [
+        _low(clock),
+        (_JSET, 1, 0, _CLOCK_OF_SOME_PROCESS),
+        _ALLOW,
+        (_JSET, 0, 1, _CLOCK_OF_THREAD),
+        _ALLOW,
+        (_JGE, 0, 1, 0xFFFFFFFF & ~_CLOCK_BITS),
+        _ALLOW,
+        _ret_errno(errno.EINVAL),
+    ]
+
+
 def _deny_setid_create(flags: int, mode: int, deny: _Insn) -> list[_Insn]:
     """Mode bits count only when the flags create a file; otherwise the register holds anything."""
     return [
@@ -252,27 +297,75 @@ def _deny_mknod(mode: int, deny: _Insn) -> list[_Insn]:
     ]
 
 
+#: What prctl may be asked for (linux/prctl.h), on both machines: the kernel refuses what belongs to another. What is
+#: not here fails as by an older kernel, and is told. PR_SET_MM changes what a process is to those who look,
+#: PR_FUTEX_HASH takes memory that nobody counts, PR_SCHED_CORE says who shares a core with whom, PR_SET_MEMORY_MERGE
+#: tells what others have in memory; the rest needs rights, or is for debuggers, checkpoints and other machines.
+PRCTL = frozenset(
+    (
+        *(1, 2),  # PDEATHSIG
+        *(3, libc.PR_SET_DUMPABLE),  # the latter to 1 alone, see below
+        *(7, 8),  # KEEPCAPS: there are none to keep
+        *(15, 16),  # NAME
+        *(21, 22),  # SECCOMP: a filter of one's own refuses more
+        *(23, 27, 47),  # CAPBSET_READ, GET_SECUREBITS, CAP_AMBIENT: facts, and rights that nobody has to raise
+        *(29, 30),  # TIMERSLACK
+        *(36, 37),  # CHILD_SUBREAPER: orphans stay below it
+        *(38, 39),  # NO_NEW_PRIVS
+        *(41, 42),  # THP_DISABLE: allocators, the JVM
+        *(50, 51, 63, 64),  # SVE and SME vector lengths: the JVM on aarch64
+        *(52, 53),  # SPECULATION_CTRL
+        *(54, 60, 61),  # pointer authentication on aarch64: keys of one's own
+        *(55, 56),  # TAGGED_ADDR_CTRL: memory tagging on aarch64, of glibc's malloc
+        *(65, 66),  # MDWE: no memory that is both written and run
+        *(74, 75, 76),  # SHADOW_STACK_STATUS: glibc on aarch64
+        0x41555856,  # GET_AUXV
+        0x59616D61,  # SET_PTRACER: MPI and crash handlers name who may trace, which nobody in here may
+    )
+)
+#: Names of mappings: memory for each, and words of the code's choice in the maps that the meters read. Go, V8 and the
+#: JVM name as a matter of course, and go on where the kernel was built without.
+_PR_SET_VMA = 0x53564D41
+
+
 def _prctl_rule(deny: _Insn) -> list[_Insn]:
-    """No PR_SET_MM, and no hiding from the supervisor's meters by being not dumpable."""
+    """No hiding from the supervisor's meters by being not dumpable."""
     return [
         _low(0),
-        (_JEQ, 0, 1, _PR_SET_MM),
-        deny,
-        (_JEQ, 1, 0, libc.PR_SET_DUMPABLE),
-        _ALLOW,
+        (_JEQ, 0, 1, _PR_SET_VMA),
+        _ret_errno(errno.EINVAL),
+        (_JEQ, 0, 4, libc.PR_SET_DUMPABLE),
         _low(1),
         (_JEQ, 0, 1, 0),
         deny,
         _ALLOW,
+        *_only_values(None, sorted(PRCTL), deny),
     ]
 
 
-def _socket_rule(deny: _Insn) -> list[_Insn]:
-    block: list[_Insn] = [_low(0)]
-    for family in _FAMILIES:
-        block += [(_JEQ, 0, 1, family), _ALLOW]
-    block += [(_JEQ, 1, 0, _AF_NETLINK), deny, _low(2), (_JEQ, 0, 1, _NETLINK_ROUTE), _ALLOW, deny]
-    return block
+def _socket_rule(no_family: _Insn, no_protocol: _Insn) -> list[_Insn]:
+    netlink = [(_JEQ, 1, 0, _AF_NETLINK), no_family, _low(2), (_JEQ, 0, 1, _NETLINK_ROUTE), _ALLOW, no_family]
+    return [
+        _low(0),
+        (_JEQ, 0, 1, socket.AF_UNIX),
+        _ALLOW,
+        (_JEQ, len(netlink) + 1, 0, socket.AF_INET),
+        (_JEQ, len(netlink), 0, socket.AF_INET6),
+        *netlink,
+        _low(1),
+        _stmt(_AND, _SOCK_TYPE_MASK),
+        (_JGE, 0, 2, min(_TYPES)),
+        (_JGE, 1, 0, max(_TYPES) + 1),
+        _stmt(_JA, 1),
+        no_protocol,
+        *_only_values(2, _PROTOCOLS, no_protocol),
+    ]
+
+
+def is_odd_protocol(family: int, kind: int, protocol: int) -> bool:
+    """Whether a socket's arguments ask for something of IP that no socket in here has."""
+    known = kind & _SOCK_TYPE_MASK in _TYPES and protocol & 0xFFFFFFFF in _PROTOCOLS
+    return family & 0xFFFFFFFF in (socket.AF_INET, socket.AF_INET6) and not known
 
 
 def _core_limit_rule(resource: int, new: int | None = None) -> list[_Insn]:
@@ -296,9 +389,15 @@ def other_table(arch: int, number: int) -> str | None:
     return None
 
 
-def refusal(name: str) -> int:
+def refusal(name: str, args: Sequence[int]) -> int:
     """The errno with which a refused call fails."""
-    return errno.EAFNOSUPPORT if name == "socket" else errno.EPERM
+    if name == "prctl":
+        return errno.EINVAL
+    if name == "socket":
+        return errno.EPROTONOSUPPORT if is_odd_protocol(*args[:3]) else errno.EAFNOSUPPORT
+    if name == "socketpair" and args[0] & 0xFFFFFFFF != socket.AF_UNIX:
+        return errno.EAFNOSUPPORT
+    return errno.EPERM
 
 
 def _only_self(*arguments: int, deny: _Insn) -> list[_Insn]:
@@ -356,9 +455,9 @@ def _confined_rules(deny: _Insn, no_family: _Insn) -> dict[str, list[_Insn]]:
         "socketpair": [
             _low(0),
             (_JEQ, 1, 0, socket.AF_UNIX),
-            deny,
+            no_family,
             _low(1),
-            _stmt(_AND, 0xF),
+            _stmt(_AND, _SOCK_TYPE_MASK),
             *_only_values(None, _PAIRS, deny),
         ],
         # Sockets of any family tell of the machine's network devices, descriptors of processes about those.
@@ -372,6 +471,7 @@ def _confined_rules(deny: _Insn, no_family: _Insn) -> dict[str, list[_Insn]]:
         "sched_setparam": _only_self(0, deny=_ret_errno(0)),
         "sched_setscheduler": _only_self(0, deny=_ret_errno(0)),
         "setpriority": _only_self(0, 1, deny=deny),  # PRIO_PROCESS is 0
+        **{name: _own_clocks(0) for name in ("clock_getres", "clock_gettime", "clock_nanosleep", "timer_create")},
     }
 
 
@@ -390,14 +490,21 @@ def _shared_mapping() -> list[_Insn]:
 def rules(*, confined: bool = False, notify: bool = True, shared: bool = False) -> dict[str, list[_Insn]]:
     """Calls whose arguments decide; each block ends in an answer on every way through it."""
     deny = _NOTIFY if notify else _DENY
-    no_family = _NOTIFY if notify else _ret_errno(refusal("socket"))
+    no_family = _NOTIFY if notify else _ret_errno(errno.EAFNOSUPPORT)
+    no_protocol = _NOTIFY if notify else _ret_errno(errno.EPROTONOSUPPORT)
+    no_option = _NOTIFY if notify else _ret_errno(errno.EINVAL)
+    unknown = _ret_errno(errno.EINVAL)  # as by an older kernel, or a file system that has none
     ids = _S_ISUID_S_ISGID
     common = {
-        "clone": _deny_if_set(0, CLONE_NEW, deny),
-        "socket": _socket_rule(no_family),
+        "clone": _clone_rule(deny),
+        # As with clone: descriptors of a thread's own.
+        "close_range": _deny_if_set(2, _CLOSE_RANGE_UNSHARE, unknown),
+        "renameat2": _deny_if_set(4, _RENAME_WHITEOUT, unknown),  # leaves a device, which mknod may not
+        "socket": _socket_rule(no_family, no_protocol),
+        "socketpair": _only_values(0, (socket.AF_UNIX,), no_family),
         "ioctl": _ioctl_rule(deny, only_terminals=False),
         "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY), deny),
-        "prctl": _prctl_rule(deny),
+        "prctl": _prctl_rule(no_option),
         "prlimit64": _core_limit_rule(1, 2),
         "setrlimit": _core_limit_rule(0),
         "seccomp": _deny_if_set(1, _NEW_LISTENER, deny),

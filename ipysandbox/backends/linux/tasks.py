@@ -28,7 +28,7 @@ class Tasks:
         return dict.fromkeys(seccomp.CONFINED_COUNTED, self._make)
 
     def _make(self, call: Notification) -> Answer:
-        if call.name == "clone" and call.args[0] & seccomp.CLONE_NEW:
+        if call.name == "clone" and seccomp.is_refused_clone(call.args[0]):
             return refuse(call)
         if self._left <= 0:
             self._left = self._most - count(self._root)
