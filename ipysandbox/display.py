@@ -115,6 +115,11 @@ def one_line(text: str, most: int = 200) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
+def whole(text: str) -> str:
+    """The same, however long: for what must not be cut, and whose length is bounded elsewhere."""
+    return one_line(text, 12 * len(text))  # an escape has ten characters at most
+
+
 def without_colours(text: str) -> str:
     """Drop SGR sequences, for a file or pipe."""
     return _COLOURS.sub("", text)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from .display import one_line, table
+from .display import one_line, table, whole
 from .policy.names import DEFAULT_HIDE
 from .policy.units import format_duration
 from .supervisor.limits import seconds, show, size
@@ -90,7 +90,7 @@ def policy_text(policy: Mapping[str, Any]) -> str:
         ("withheld, maybe secret", ", ".join(environment["withheld"]) or "none"),
     ]
     # First what is not as somebody wanted it.
-    notices = [f"! {one_line(notice, 1000)}" for notice in policy["notices"]]
+    notices = [f"! {whole(notice)}" for notice in policy["notices"]]
     return "\n".join([*notices, *([""] if notices else []), table(facts), "", table(rows)])
 
 

@@ -186,15 +186,16 @@ class SandboxMagics(Magics):
 
     # -- what comes out
 
-    def note(self, text: str) -> None:
-        """One line of ours, told apart from what the code printed."""
-        publish_note(self._ip, text)
+    def note(self, text: str, *, cut: bool = True) -> None:
+        """One line of ours, told apart from what the code printed. ``cut``: where it is long."""
+        publish_note(self._ip, text, cut=cut)
 
     def _afterwards(self, held: Held, result: RunResult, standing: frozenset[str]) -> None:
         in_error = result.hint if result.status == "error" else ""
         for notice in result.notices:
             if notice not in held.told and notice != in_error:
-                self.note(notice)
+                # What the policy says is what a person may approve: none of it is left out.
+                self.note(notice, cut=notice not in standing)
         held.told = standing
         line = changes_line(result.changes, result.changes_total)
         if line and line != held.changes:

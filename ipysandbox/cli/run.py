@@ -13,7 +13,7 @@ from typing import Any
 
 from ipysandbox.check.report import Finding, Report
 from ipysandbox.cwd import absolute, current_folder
-from ipysandbox.display import changes_line, failure, one_line, where, without_colours, written_line
+from ipysandbox.display import changes_line, failure, one_line, where, whole, without_colours, written_line
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
 from ipysandbox.policy import find_project
 from ipysandbox.sandbox import RunResult, Sandbox, Script
@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     )
     questions = Questions(box, show=not args.json) if can_answer(args.file) else None
     with box:
+        standing = frozenset(box.notices)
         result = box.run(
             source.text,
             validate=not args.no_validate,
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
             want_value=False,
             script=_script(args.file, tuple(args.arguments)),
         )
-    return _tell(result, args)
+    return _tell(result, args, standing)
 
 
 def _script(file: str, arguments: tuple[str, ...]) -> Script:
@@ -103,8 +104,8 @@ def _show(kind: str, content: dict[str, Any]) -> None:
     stream.flush()
 
 
-def _tell(result: RunResult, args: argparse.Namespace) -> int:
-    """Notes, then what went wrong, and last what that has to do with the sandbox."""
+def _tell(result: RunResult, args: argparse.Namespace, standing: frozenset[str]) -> int:
+    """Notes, then what went wrong, and last what that has to do with the sandbox. ``standing``: the policy's notes."""
     error = failure(result, _NAME)
     code = _STATUS[result.status]
     if result.error is not None and result.error.ename == "SystemExit" and result.error.evalue in ("", "0", "None"):
@@ -121,7 +122,8 @@ def _tell(result: RunResult, args: argparse.Namespace) -> int:
         changes = changes_line(result.changes, result.changes_total)
         told = (notice for notice in result.notices if notice != result.hint)
         for note in filter(None, (*told, _pictures_line(result.outputs), written, changes)):
-            _say(one_line(note, 1000))
+            # What the policy says is what a person may approve: none of it is left out.
+            _say(whole(note) if note in standing else one_line(note, 1000))
     if error is not None:
         _say_error(result, error, args.file)
     if result.hint and not args.quiet:

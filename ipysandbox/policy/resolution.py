@@ -28,7 +28,7 @@ from .discovery import (
     user_places,
 )
 from .links import within
-from .merge import NotGranted, locator, meet, merge, show
+from .merge import NotGranted, locator, meet, merge, show, too_much
 from .model import Effective, Policy
 from .names import PROTECTED
 from .paths import Places, without_inner
@@ -273,12 +273,15 @@ class _Resolution:
             self._require_inside(base, wishes)
         if refused:
             self.refused += refused
-            self.notices.append(_refusal(wishes, refused, self._advice(layer)))
+            self.notices.append(_refusal(wishes, refused, self._advice(layer, refused)))
 
-    def _advice(self, layer: _Layer) -> str:
-        """What to do about wishes that weren't granted: not to approve what would then stop every run."""
+    def _advice(self, layer: _Layer, refused: Sequence[NotGranted]) -> str:
+        """What to do about wishes that weren't granted: not to approve what would then stop every run, nor what nobody
+        could read."""
         document = layer.wishes.document
         if layer.approvable and document is not None and self.approved is None:
+            if why := too_much(refused):
+                return f"it can't be approved as it is: {why}"
             try:
                 require_usable(document, environ=self.environ, home=self.home, admin_files=self.admin_files)
             except PolicyError as error:
@@ -464,6 +467,5 @@ def _unknown_exceptions(base: Policy, wishes: Wishes) -> list[Problem]:
 
 
 def _refusal(wishes: Wishes, refused: Sequence[NotGranted], why: str) -> str:
-    listed = "; ".join(str(wish) for wish in refused[:6])
-    more = f"; and {len(refused) - 6} more" if len(refused) > 6 else ""
-    return f"{shown(wishes.label)}: not granted: {listed}{more} ({why})"
+    listed = "; ".join(wish.summary() if too_much(refused) else str(wish) for wish in refused)
+    return f"{shown(wishes.label)}: not granted: {listed} ({why})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -169,12 +170,16 @@ def test_what_this_version_lacks_says_so(notebook: Notebook, action: str) -> Non
 
 
 def test_a_projects_unapproved_policy_is_told_in_one_line_once(tmp_path: Path) -> None:
-    (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\nwall = "30s"\n')
+    variables = [f"OUR_VARIABLE_{n}" for n in range(100)]
+    (tmp_path / "ipysandbox.toml").write_text(
+        f'[limits]\nmemory = "64GiB"\nwall = "30s"\n[environment]\nallow = {json.dumps(variables)}\n'
+    )
     one = Notebook(tmp_path)
     try:
         [note] = one.run("%%sandbox\nprint('ran')").ok().notes
         assert "not granted" in note
         assert "limits.memory" in note
+        assert all(name in note for name in variables)  # what may be approved is not cut
         assert "ipysandbox policy trust" in note
         assert one.run("%%sandbox\n1").ok().notes == []
         assert "30s" in one.run("%sandbox policy").ok().stdout
