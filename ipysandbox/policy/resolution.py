@@ -27,6 +27,7 @@ from .discovery import (
     user_file,
     user_places,
 )
+from .linting import path_problems
 from .links import within
 from .merge import NotGranted, locator, meet, merge, show, too_much
 from .model import Effective, Policy
@@ -226,16 +227,24 @@ class _Resolution:
             raise PolicyError("the policy file does not exist", file=str(path), hint="check the path")
         return "default", path
 
-    def _file_layer(self, document: Document, label: str, untrusted: str, *, credentials_ok: bool = True) -> _Layer:
+    def _file_layer(
+        self, document: Document, label: str, untrusted: str, *, credentials_ok: bool = True, folder: Path | None = None
+    ) -> _Layer:
+        """``folder``: of which its paths speak (default: the project)."""
         wishes, problems = read_table(document.table, label, document, credentials_ok=credentials_ok)
-        first_error(problems)
+        if problems:  # all that is wrong with the file is told at once, as `policy lint` does
+            problems += path_problems(wishes, dataclasses.replace(self.places, project=str(folder or self.project)))
+            first_error(sorted(problems, key=lambda problem: problem.line or 0))
         return _Layer(wishes, untrusted)
 
     def project_layer(self, document: Document, label: str, untrusted: str) -> _Layer:
-        layer = self._file_layer(document, label, untrusted or self._not_approved(document), credentials_ok=False)
-        layer = dataclasses.replace(layer, approvable=not untrusted)
         folder = document.path.parent
-        if folder == self.project or document.path.name not in ("ipysandbox.toml", "pyproject.toml"):
+        if document.path.name not in ("ipysandbox.toml", "pyproject.toml"):
+            folder = self.project
+        why = untrusted or self._not_approved(document)
+        layer = self._file_layer(document, label, why, credentials_ok=False, folder=folder)
+        layer = dataclasses.replace(layer, approvable=not untrusted)
+        if folder == self.project:
             return layer
         # A policy above the project speaks of its own folder.
         values = dict(layer.wishes.values)
