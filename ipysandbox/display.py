@@ -42,6 +42,8 @@ def failure(result: RunResult, name: str) -> SandboxError | None:
         return CheckRefused(evalue)
     if result.status == "limit":
         text = result.limit.text if result.limit else evalue
+        if result.state_kept and result.hint and result.limit is not None and result.limit.name == "memory":
+            kept = f"{kept} {result.hint}"
         return _with_place(LimitExceeded(text, hint=kept), result)
     if result.status == "interrupted":
         how = "the cell was interrupted" + ("" if result.state_kept else ", went on all the same, and was ended")

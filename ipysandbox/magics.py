@@ -122,8 +122,8 @@ class SandboxMagics(Magics):
                 number=self.number(),
             )
         shown.finish(result.full_output)
-        self._afterwards(held, result, standing)
         error = failure(result, args.name)
+        self._afterwards(held, result, standing, error)
         if error is not None:
             raise error
         if args.output:
@@ -146,9 +146,9 @@ class SandboxMagics(Magics):
         folder = self.folder()
         if held is not None and held.options == options and (held.folder == folder or _stays(held, folder, args)):
             return held
-        from . import Sandbox  # with the first cell: loading the rest takes as long as all of this
+        from .sandbox import SandboxByOptions  # with the first cell: loading the rest takes as long as all of this
 
-        box = Sandbox(
+        box = SandboxByOptions(
             options["policy"],
             name=args.name,
             project=folder,
@@ -190,8 +190,8 @@ class SandboxMagics(Magics):
         """One line of ours, told apart from what the code printed. ``cut``: where it is long."""
         publish_note(self._ip, text, cut=cut)
 
-    def _afterwards(self, held: Held, result: RunResult, standing: frozenset[str]) -> None:
-        in_error = result.hint if result.status == "error" else ""
+    def _afterwards(self, held: Held, result: RunResult, standing: frozenset[str], error: SandboxError | None) -> None:
+        in_error = result.hint if result.hint in str(error) else ""
         for notice in result.notices:
             if notice not in held.told and notice != in_error:
                 # What the policy says is what a person may approve: none of it is left out.

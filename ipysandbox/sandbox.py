@@ -127,6 +127,9 @@ class Sandbox:
     StartError for what makes none here, and nothing was run. Once closed, all but ``start`` raises SandboxClosed.
     """
 
+    #: Whether its user writes options of a cell or command: what is said names those, not arguments.
+    _by_options = False
+
     def __init__(
         self,
         policy: str | Path | Mapping[str, Any] | Policy | None = None,
@@ -139,7 +142,7 @@ class Sandbox:
         backend: str = "linux",
     ) -> None:
         wanted = settings("overrides", overrides)
-        check_given(policy, wanted)
+        check_given(policy, wanted, {} if self._by_options else {key: f"overrides[{key!r}]" for key in wanted})
         self.name = name or f"box-{next(_numbers)}"
         self._request = {
             "name": self.name,
@@ -149,6 +152,7 @@ class Sandbox:
             "validate": validate,
             "notebook": notebook,
             "backend": backend,
+            "by_options": self._by_options,
         }
         #: Sockets belong to one thread at a time; what goes over HTTP (interrupt, kill, restart, status) needs no turn.
         self._turn = threading.RLock()
@@ -301,7 +305,8 @@ class Sandbox:
         collector = OutputCollector()
         # Outputs that nobody looks at while they come need no pace.
         options = {"overrides": overrides, "validate": validate, "paced": on_output is not None, "patient": patient}
-        metadata: dict[str, Any] = {"ipysandbox": options}
+        words = "options" if self._by_options else "python"
+        metadata: dict[str, Any] = {"ipysandbox": {**options, "words": words}}
         if number is not None:
             metadata["number"] = number
         if script is not None:
@@ -326,7 +331,7 @@ class Sandbox:
             self.notices += tuple(outcome.get("notices", ()))  # for the next run: of this one nothing ran
             raise PolicyError(error.evalue)
         limit = LimitHit(**outcome["limit"]) if outcome.get("limit") else None
-        hint = self._hint(outcome.get("status"), error, code, collector)
+        hint = outcome.get("hint") or self._hint(outcome.get("status"), error, code, collector)
         notices = (*self.notices, *outcome.get("notices", ()), *filter(None, [hint]))
         self.notices = ()
         count = collector.execution_count
@@ -501,6 +506,12 @@ class Sandbox:
             self.start()
         assert self._supervisor is not None
         return self._supervisor.request(method, f"/sandboxes/{self.name}{path}", body)
+
+
+class SandboxByOptions(Sandbox):
+    """The same for a user of the magic or the command."""
+
+    _by_options = True
 
 
 def _running_kernel() -> Any:

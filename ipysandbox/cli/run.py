@@ -16,7 +16,7 @@ from ipysandbox.cwd import absolute, current_folder
 from ipysandbox.display import changes_line, failure, one_line, where, whole, without_colours, written_line
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
 from ipysandbox.policy import find_project
-from ipysandbox.sandbox import RunResult, Sandbox, Script
+from ipysandbox.sandbox import RunResult, SandboxByOptions, Script
 
 from . import status
 from .answers import Questions, can_answer
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     # The only one of its process: none waits for a next.
     overrides: dict[str, object] = {"start.pool": 0}
     limits = {"wall": _seconds(args.timeout), "cpu": _seconds(args.cpu), "memory": args.memory}
-    box = Sandbox(
+    box = SandboxByOptions(
         args.policy,
         name=_NAME,
         validate=not args.no_validate,
@@ -126,7 +126,9 @@ def _tell(result: RunResult, args: argparse.Namespace, standing: frozenset[str])
             _say(whole(note) if note in standing else one_line(note, 1000))
     if error is not None:
         _say_error(result, error, args.file)
-    if result.hint and not args.quiet:
+    # With a limit, and where the sandbox died, it stands there already, or speaks of a next cell, and there is none.
+    is_told = result.status in ("limit", "died") and result.hint in str(error)
+    if result.hint and not is_told and not args.quiet:
         _say(result.hint)
     return code
 

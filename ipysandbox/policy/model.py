@@ -253,7 +253,8 @@ class Effective:
     def digest(self) -> str:
         """SHA-256 of what decides isolation: two sandboxes with the same digest may do the same.
 
-        Left out are values of variables, and what is decided per cell or outside the sandbox: cpu, wall, check, HTML but for frames.
+        Left out are values of variables, and what is decided per cell or outside the sandbox: cpu, wall, check, HTML
+        but for frames.
         """
         return self._digest
 

@@ -27,8 +27,8 @@ from .discovery import (
     user_file,
     user_places,
 )
-from .linting import path_problems
 from .links import within
+from .linting import path_problems
 from .merge import NotGranted, locator, meet, merge, show, too_much
 from .model import Effective, Policy
 from .names import PROTECTED
@@ -40,7 +40,9 @@ from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, rea
 from .source import Document, read_required
 from .units import BadValue, quoted
 
+#: What single settings are called where they come from: those of a cell or command, and of a caller in Python.
 CELL = "cell option"
+SETTING = "argument"
 ARGUMENT = "policy argument"
 _PATH_KEYS = ("files.read", "files.write", "data.source_path")
 
@@ -63,6 +65,7 @@ def resolve(
     home: Path | None = None,
     admin_files: Sequence[Path] = ADMIN_FILES,
     system: Path = Path("/"),
+    given_as: str = CELL,
 ) -> Effective:
     """The policy that holds for code run in ``cwd``, or PolicyError: then nothing may run.
 
@@ -70,10 +73,10 @@ def resolve(
     ``policy`` if it is a file or a mapping, ``overrides``; the administrator's files clamp the result. A ``Policy``
     object is complete and stands in for all files but the administrator's. The profile "strict" can be tightened by
     files, and loosened only by ``policy`` and ``overrides``. ``overrides`` are the options of a cell or command by
-    dotted key, as in {"limits.wall": "30s"}. No limit on memory is above three quarters of what there is, by the files
-    of ``system``.
+    dotted key, as in {"limits.wall": "30s"}, called ``given_as`` where they come from. No limit on memory is above
+    three quarters of what there is, by the files of ``system``.
     """
-    return _Resolution(cwd, environ, home).run(policy, overrides or {}, admin_files, system)
+    return _Resolution(cwd, environ, home, given_as=given_as).run(policy, overrides or {}, admin_files, system)
 
 
 def check_given(
@@ -130,8 +133,15 @@ def require_usable(
 
 class _Resolution:
     def __init__(
-        self, cwd: Path, environ: Mapping[str, str], home: Path | None, *, approved: Document | None = None
+        self,
+        cwd: Path,
+        environ: Mapping[str, str],
+        home: Path | None,
+        *,
+        approved: Document | None = None,
+        given_as: str = CELL,
     ) -> None:
+        self.given_as = given_as
         self.cwd, self.environ, self.home = cwd, environ, home
         #: Taken as approved, to find out what that would come to.
         self.approved = approved
@@ -158,7 +168,7 @@ class _Resolution:
         self.admin_files = admin_files
         for layer in self.layers(given):
             self.apply(layer)
-        wishes, problems = read_options(overrides, CELL)
+        wishes, problems = read_options(overrides, self.given_as)
         first_error(problems)
         self.apply(_Layer(wishes))
         for path in admin_files:
@@ -325,10 +335,10 @@ class _Resolution:
         if FIELDS[key].tighter in (MORE, MORE_HIDDEN) or source.startswith("built-in"):
             return
         had, now = show(key, base.get(key)), show(key, self.policy.get(key))
-        if source == CELL:
+        if source == self.given_as:
             raise PolicyError(
-                f"{CELL}: {key}: {had} is more than the administrator allows ({shown(str(path))})",
-                hint=f"write {now}, or leave the option out",
+                f"{source}: {key}: {had} is more than the administrator allows ({shown(str(path))})",
+                hint=f"write {now}, or leave it out",
             )
         self.notices.append(f"{key}: {had} ({shown(source)}) is more than the administrator allows; {now} is used")
 

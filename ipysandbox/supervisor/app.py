@@ -30,6 +30,7 @@ from ipysandbox.backends.linux.zygote_handle import Spawned
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxDied, SandboxError, StartError
 from ipysandbox.output.redact import KnownSecrets, Redactor
 from ipysandbox.policy import Effective, complete_policy, resolve
+from ipysandbox.policy.resolution import CELL, SETTING
 from ipysandbox.policy.secret_values import secret_values
 
 from . import task_wire as wire
@@ -198,7 +199,9 @@ def _resolved(body: Mapping[str, Any], overrides: Mapping[str, object]) -> Effec
     if body.get("complete"):
         policy = complete_policy(body["policy"])
     try:
-        return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
+        given_as = CELL if body.get("by_options") else SETTING
+        effective = resolve(policy, cwd=cwd, overrides=merged, environ=environ, given_as=given_as)
+        return _without_missing_default(effective)
     except PolicyError:
         if not cwd.is_dir():  # it answers, or the error were another
             raise PolicyError(f"the project folder {cwd} does not exist", hint="check the path") from None

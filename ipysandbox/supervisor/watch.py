@@ -94,7 +94,7 @@ class Watch:
 
     def begin(self, cell: Cell, instance: Instance) -> None:
         """Read the meter of time before ``cell`` runs: what was used before is not its own."""
-        cell.cpu_before = self.usage.cpu
+        cell.cpu_before, cell.held = self.usage.cpu, self.usage.memory
         if time.monotonic() - self._looked > _JUST_NOW:
             with contextlib.suppress(ProcessLookupError):
                 cell.cpu_before = instance.cpu()
@@ -201,7 +201,7 @@ class Watch:
 
     def stop(self, cell: Cell, hit: LimitHit, *, soft: bool) -> None:
         """End the cell: time and output by an interrupt first, since the variables may be worth keeping."""
-        cell.hit = hit
+        cell.hit, cell.held = hit, self.usage.memory
         instance = self._box.instance
         if instance is None:
             return

@@ -207,6 +207,14 @@ def test_a_limit_is_one_clear_sentence_and_the_next_cell_works(notebook: Noteboo
     assert "still here" in notebook.run("%%sandbox limited\nprint(kept)").ok().stdout
 
 
+def test_a_full_sandbox_says_so_with_what_to_do(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox full --memory 600MiB\ndata = []\nwhile True:\n    data.append(bytearray(8 << 20))")
+    assert "'full' kept its variables. It still holds " in ran.error
+    assert "`%sandbox restart full`" in ran.error
+    assert "still holds" not in str(ran.notes)  # said once
+    notebook.run("%sandbox stop full").ok()
+
+
 def test_a_sandbox_that_dies_says_so_and_the_next_cell_gets_a_new_one(notebook: Notebook) -> None:
     notebook.run("%%sandbox mortal\nx = 1").ok()
     ran = notebook.run("%%sandbox mortal\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)")

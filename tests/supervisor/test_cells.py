@@ -654,6 +654,13 @@ def test_what_a_policy_says_of_cells_and_outputs_holds_from_the_next_start(proje
         assert box.run("kept").value == 2
 
 
+def test_a_setting_of_pythons_is_named_as_it_was_given(project: Path) -> None:
+    with pytest.raises(PolicyError, match=r"""^overrides\['limits\.memroy'\]: unknown key "memroy"\ndid you mean"""):
+        Sandbox(project=project, overrides={"limits.memroy": "1GiB"})
+    with Sandbox(project=project, overrides={"limits.memory": "1GiB"}) as box:
+        assert box.policy()["sources"]["limits.memory"] == "argument"
+
+
 def test_outputs_in_frames_are_for_a_sandbox_that_has_known_of_them_from_its_start(
     project: Path, tmp_path: Path
 ) -> None:
