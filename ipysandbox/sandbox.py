@@ -224,7 +224,8 @@ class Sandbox:
             self._supervisor = None
 
     def restart(self) -> None:
-        """A new sandbox under the same name and policy; variables are lost."""
+        """A new sandbox under the same name and policy; variables are lost. PolicyError, and nothing is lost, where its
+        policy can't be read any more."""
         self._require_open()
         if self._supervisor is None:
             self.start()

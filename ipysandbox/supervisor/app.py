@@ -319,8 +319,18 @@ class _Action(_Handler):
         elif action == "kill":
             await managed.kill(str(self.body().get("by") or ""))
         else:
+            await self._require_policy(managed)
             await managed.restart()
         self.send({"status": "ok", "started": managed.started})
+
+    @staticmethod
+    async def _require_policy(managed: Managed) -> None:
+        """Under a policy that can't be read the next cell would be refused: variables are not given away for that."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, managed.resolve, {})
+        except PolicyError as exc:
+            exc.hint = "\n".join(filter(None, [exc.hint, "Nothing was restarted: the sandbox is as it was."]))
+            raise
 
 
 class _Executor(_Handler):

@@ -661,6 +661,19 @@ def test_a_setting_of_pythons_is_named_as_it_was_given(project: Path) -> None:
         assert box.policy()["sources"]["limits.memory"] == "argument"
 
 
+def test_a_policy_that_can_not_be_read_costs_no_variables(project: Path) -> None:
+    with Sandbox(project=project) as box:
+        box.run("kept = 1")
+        (project / "ipysandbox.toml").write_text("[limits]\nmemmory = '1GiB'\n")
+        with pytest.raises(PolicyError, match=r"ipysandbox\.toml:2: .*unknown key") as caught:
+            box.restart()
+        assert "Nothing was restarted" in str(caught.value)
+        assert box.run("kept").value == 1
+        (project / "ipysandbox.toml").unlink()
+        box.restart()
+        assert box.run("'kept' in globals()").value is False
+
+
 def test_outputs_in_frames_are_for_a_sandbox_that_has_known_of_them_from_its_start(
     project: Path, tmp_path: Path
 ) -> None:
