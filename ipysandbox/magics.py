@@ -70,6 +70,12 @@ class SandboxMagics(Magics):
                 "%%sandbox: the cell is empty, so nothing was run. Write code below the first line, "
                 "or see the sandboxes with %sandbox status."
             )
+        twice = magics_first.again(cell)
+        if twice is not None:
+            raise UsageError(
+                f"%%sandbox stands once more on line {twice} of this cell, so nothing was run. "
+                "Keep one of the two lines, the one with the options that you want; or split the cell there."
+            )
         try:
             self._run(args, cell)
         except SandboxError as exc:

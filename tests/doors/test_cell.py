@@ -300,6 +300,27 @@ def test_code_above_the_line_runs_nowhere(notebook: Notebook, cell: str) -> None
     assert notebook.run("leaked").ename == "NameError"
 
 
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("%%sandbox vars\n%%sandbox vars --timeout 5s\nx = 1", 2),
+        ("# the shield's\n%%sandbox vars\n\n# pasted\n  %%sandbox vars\nx = 1", 5),
+        ("%%sandbox vars\ndef f():\n    pass\n\n%%sandbox vars\nx = 1", 5),
+        ("%%sandbox vars\n%%sandbox vars\n%%bash\necho", 2),
+    ],
+)
+def test_a_line_that_stands_twice_is_named(notebook: Notebook, cell: str, line: int) -> None:
+    ran = notebook.run(cell)
+    assert ran.ename == "UsageError"
+    assert f"stands once more on line {line} of this cell, so nothing was run. Keep one" in str(ran.messages)
+
+
+def test_in_another_magics_text_the_line_is_none(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox vars\n%%writefile results/cell.txt\n%%sandbox\nx = 1").ok()
+    assert "Writing results/cell.txt" in ran.stdout
+    (notebook.folder / "results" / "cell.txt").unlink()
+
+
 def test_comments_above_the_line_belong_to_the_cell(notebook: Notebook) -> None:
     notebook.run("# what an agent wrote\n\n  # more\n%%sandbox vars\nfrom_above = 1").ok()
     assert notebook.run("from_above").ename == "NameError"

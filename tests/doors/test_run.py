@@ -310,6 +310,13 @@ def test_what_was_written_is_said_after_the_traceback(cli: Cli, file: Callable[.
     assert "written: results/a, results/b, results/c" in rest
 
 
+@pytest.mark.parametrize("code", ["%%sandbox\n1", "x = 1\n%sandbox status"])
+def test_a_notebooks_line_in_a_script_is_named(cli: Cli, file: Callable[..., str], code: str) -> None:
+    done = cli("run", file(code))
+    assert done.returncode == 1
+    assert "leave that line out" in done.stderr.splitlines()[-1]
+
+
 def test_what_a_failure_has_to_do_with_the_sandbox_is_said_last(cli: Cli, file: Callable[..., str]) -> None:
     done = cli("run", file("open('results/a', 'w').close()\nopen('/data.csv', 'w')"))
     assert "written: results/a" in done.stderr
