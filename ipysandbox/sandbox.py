@@ -27,6 +27,7 @@ from .supervisor.spawn import Supervisor
 from .supervisor.wire import Message
 
 if TYPE_CHECKING:
+    from .check import Report
     from .widgets.bridge import Bridge
 
 #: A value of this encoded size (bytes) is fetched along with the result; a larger one when ``value`` is first read.
@@ -539,18 +540,36 @@ def as_json(policy: str | Path | Mapping[str, Any] | Policy | None) -> Any:
     return dict(policy) if isinstance(policy, Mapping) else policy
 
 
+def refused(report: Report, notices: tuple[str, ...]) -> RunResult:
+    """How ``run`` ends for code that the check refuses, before there is a sandbox. ``notices``: the policy's."""
+    error = RunError("CheckRefused", str(report), (f"CheckRefused: {report}",))
+    collector = OutputCollector()
+    collector.add("error", {"ename": error.ename, "evalue": error.evalue, "traceback": [*error.traceback]})
+    return _not_run("refused", error, collector, notices, tuple(report.to_json()["findings"]))
+
+
 def _died(collector: OutputCollector, text: str) -> RunResult:
-    error = RunError("SandboxDied", text, (text,))
+    return _not_run("died", RunError("SandboxDied", text, (text,)), collector)
+
+
+def _not_run(
+    status: str,
+    error: RunError,
+    collector: OutputCollector,
+    notices: tuple[str, ...] = (),
+    findings: tuple[Mapping[str, Any], ...] = (),
+) -> RunResult:
+    """The result where no sandbox is there to tell more."""
     return RunResult(
-        status="died",
+        status=status,
         stdout=collector.text("stdout"),
         stderr=collector.text("stderr"),
         outputs=collector.finish(),
         error=error,
         limit=None,
         usage={},
-        findings=(),
-        notices=(),
+        findings=findings,
+        notices=notices,
         state_kept=False,
         execution_count=None,
         changes=(),

@@ -115,6 +115,20 @@ def test_errors_and_findings_name_the_file(cli: Cli, file: Callable[..., str], s
     assert "cell.py" in cli("run", "--no-validate", file("x = (")).stderr
 
 
+@pytest.mark.parametrize("code", ["import os; os.system('ls')", "x = ("])
+def test_what_the_check_refuses_needs_no_sandbox(cli: Cli, file: Callable[..., str], tmp_path: Path, code: str) -> None:
+    done = cli("run", "--json", file(code), XDG_STATE_HOME=str(tmp_path))
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["status"], result["error"]["ename"]) == (3, "refused", "CheckRefused")
+    assert result["findings"]
+    assert [output["output_type"] for output in result["outputs"]] == ["error"]
+    query = cli("audit", "query", "--json", XDG_STATE_HOME=str(tmp_path)).stdout
+    records = {record["action"]: record for record in map(json.loads, query.splitlines())}
+    assert set(records) == {"cell.submitted", "check.verdict", "cell.result"}
+    assert records["check.verdict"]["details"]["verdict"] == "refused"
+    assert all(record["sandbox"] == "run" for record in records.values())
+
+
 def test_no_rule_can_allow_what_is_not_python(cli: Cli, file: Callable[..., str]) -> None:
     assert "[code] allow" not in cli("run", file("x = (")).stderr
     assert "[code] allow" in cli("run", file("import os; os.system('ls')")).stderr
