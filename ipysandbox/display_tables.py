@@ -66,7 +66,8 @@ def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
 def _start_row(start: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """How the next one starts, and what of the libraries for it could not be loaded."""
     pool = start["pool"]
-    waiting = f"{pool['ready']} ready, {size(pool['memory'])}" if pool["ready"] else "none ready"
+    # A bound: where no control group counts, and a process hides its map, what it shares with others counts in full.
+    waiting = f"{pool['ready']} ready, at most {size(pool['memory'])}" if pool["ready"] else "none ready"
     missing = "; ".join(f"{name} is not preloaded: {one_line(why)}" for name, why in start["not_loaded"].items())
     return ("next start", start["mode"], waiting, missing)
 
