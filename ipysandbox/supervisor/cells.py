@@ -336,8 +336,8 @@ class Cells:
         if hit.name in ("wall", "cpu"):
             hint = limit_rules.memory_cause(cell.limits, cell.held)
         elif hit.name == "memory" and self._box.alive:
-            held = self._box.watch.own_usage().memory
-            hint = limit_rules.memory_left(cell.limits, held, self._box.name, cell.words)
+            held, before = self._box.watch.own_usage().memory, self._box.watch.first_memory
+            hint = limit_rules.memory_left(cell.limits, held, before, self._box.name, cell.words)
         if hint and hit.name != "memory":
             cell.hit = limit_rules.for_want_of_memory(hit, cell.limits, hint, cell.words)
         else:

@@ -38,6 +38,8 @@ _ARGUMENTS = {
 }
 #: From this share of the memory that code can have on, little is left for the next cell; and none for this one.
 _MOSTLY, _ALL = 0.8, 0.95
+#: Variables of less than this share of the limit are not worth deleting.
+_VARIABLES = 0.2
 _WORDS = {
     "wall": "time: the cell ran for {observed}, its limit on wall time is {value}",
     "cpu": "cpu time: the cell used {observed} of processor time, its limit is {value}",
@@ -128,8 +130,9 @@ def in_words(hit: LimitHit, words: Words) -> LimitHit:
 
 def _attainable(limit: float) -> float:
     """What code can hold before the kernel refuses it more (bytes), which a bound on data does below the limit: it
-    counts what stacks and libraries reserve as well, of a kernel about 170 MiB."""
-    return max(limit / 2, 0.95 * limit - (170 << 20))
+    counts what stacks and libraries reserve as well, of a kernel about 170 MiB. At least so much that what is compared
+    with it is above half of the limit: below that, memory is measured as a bound only."""
+    return max(limit / 2 / _MOSTLY, 0.95 * limit - (170 << 20))
 
 
 def memory_cause(limits: Limits, held: float) -> str:
@@ -156,9 +159,10 @@ def died_for_want_of_memory(limits: Limits, cause: str, words: Words) -> str:
     return f"{cause} {_more_memory(limits, words)} in the policy."
 
 
-def memory_left(limits: Limits, held: float, name: str, words: Words) -> str:
-    """What to do about variables that leave little for the next cell of the sandbox ``name``; else empty."""
-    if held < _MOSTLY * _attainable(limits.memory):
+def memory_left(limits: Limits, held: float, before: float, name: str, words: Words) -> str:
+    """What to do about variables that leave little for the next cell of the sandbox ``name``; else empty. ``before``:
+    what it held when it began, of which nothing can be deleted."""
+    if held < _MOSTLY * _attainable(limits.memory) or held - before < _VARIABLES * limits.memory:
         return ""
     restart = "box.restart()" if words == "python" else f"`%sandbox restart{'' if name == 'main' else f' {name}'}`"
     most = size(limits.memory, limits.memory)

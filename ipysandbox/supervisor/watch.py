@@ -79,6 +79,11 @@ class Watch:
         first, now = self._first, self.usage
         return replace(now, disk=max(0, now.disk - first.disk), files=max(0, now.files - first.files))
 
+    @property
+    def first_memory(self) -> int:
+        """Bytes that the sandbox held when it began."""
+        return self._first.memory
+
     def wake(self) -> None:
         """Look now: something has ended."""
         self._looks_at_once = True

@@ -453,6 +453,13 @@ except MemoryError:
 """
 
 
+@pytest.mark.parametrize("memory", ["256MiB", "300MiB", "512MiB"])
+def test_a_small_sandbox_that_holds_nothing_is_not_called_full(make_box: MakeBox, memory: str) -> None:
+    result = make_box(overrides={"limits.memory": memory}).run("bytearray(4 << 30)")
+    ended_by(result, "memory", state_kept=True)
+    assert result.hint == ""
+
+
 def test_variables_that_leave_little_memory_are_told_with_what_to_do(make_box: MakeBox) -> None:
     box = make_box(overrides={"limits.memory": "600MiB"})
     result = box.run("bytearray(4 << 30)")
