@@ -42,6 +42,8 @@ def failure(result: RunResult, name: str) -> SandboxError | None:
         return CheckRefused(evalue)
     if result.status == "limit":
         text = result.limit.text if result.limit else evalue
+        if result.state_kept and result.hint and result.limit is not None and result.limit.name == "memory":
+            kept = f"{kept} {result.hint}"
         return _with_place(LimitExceeded(text, hint=kept), result)
     if result.status == "interrupted":
         how = "the cell was interrupted" + ("" if result.state_kept else ", went on all the same, and was ended")
@@ -113,6 +115,11 @@ def one_line(text: str, most: int = 200) -> str:
     """Text from inside, safe on one line of a terminal or page: what is not printable is written as an escape."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[: most + 1])
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def whole(text: str) -> str:
+    """The same, however long: for what must not be cut, and whose length is bounded elsewhere."""
+    return one_line(text, 12 * len(text))  # an escape has ten characters at most
 
 
 def without_colours(text: str) -> str:

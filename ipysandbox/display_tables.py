@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from .display import one_line, table
+from .display import one_line, table, whole
 from .policy.names import DEFAULT_HIDE
 from .policy.units import format_duration
 from .supervisor.limits import seconds, show, size
@@ -66,7 +66,8 @@ def status_text(state: Mapping[str, Any], *, layers: bool = True) -> str:
 def _start_row(start: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """How the next one starts, and what of the libraries for it could not be loaded."""
     pool = start["pool"]
-    waiting = f"{pool['ready']} ready, {size(pool['memory'])}" if pool["ready"] else "none ready"
+    # A bound: where no control group counts, and a process hides its map, what it shares with others counts in full.
+    waiting = f"{pool['ready']} ready, at most {size(pool['memory'])}" if pool["ready"] else "none ready"
     missing = "; ".join(f"{name} is not preloaded: {one_line(why)}" for name, why in start["not_loaded"].items())
     return ("next start", start["mode"], waiting, missing)
 
@@ -90,7 +91,7 @@ def policy_text(policy: Mapping[str, Any]) -> str:
         ("withheld, maybe secret", ", ".join(environment["withheld"]) or "none"),
     ]
     # First what is not as somebody wanted it.
-    notices = [f"! {one_line(notice, 1000)}" for notice in policy["notices"]]
+    notices = [f"! {whole(notice)}" for notice in policy["notices"]]
     return "\n".join([*notices, *([""] if notices else []), table(facts), "", table(rows)])
 
 

@@ -33,6 +33,8 @@ _NO_NETWORK_PRINTED = re.compile(f"{_NO_NETWORK.pattern}|[Cc]ould not resolve ho
 #: A line that runs a program, or the magic that does.
 _PROGRAM = re.compile(r"^[^#'\"\n]*[!%](?!=)", re.MULTILINE)
 _INSTALLERS = {"pip", "conda", "mamba", "uv"}
+#: What IPython inside says of our own line.
+_OUR_LINE = re.compile(r"(?:Cell|Line) magic (?:function )?`%{1,3}sandbox` not found")
 _NOT_INSTALLED = re.compile("No matching distribution found|Could not install packages due to an OSError")
 _MOST_TEXT = 8192
 #: Folders that are named in a line.
@@ -46,8 +48,13 @@ _OWN = {"/tmp": "its /tmp is its own", "/var/tmp": "its /var/tmp is its own", "/
 
 
 def may_apply(ename: str, evalue: str) -> bool:
-    """Is there anything to ask the policy about?"""
-    return _path(ename, evalue) is not None or _module(ename, evalue) is not None or _is_network(evalue)
+    """Is there anything to say, or to ask the policy about?"""
+    return (
+        _is_our_line(ename, evalue)
+        or _path(ename, evalue) is not None
+        or _module(ename, evalue) is not None
+        or _is_network(evalue)
+    )
 
 
 def hint(ename: str, evalue: str, policy: Mapping[str, Any], *, namespaces: bool = True) -> str:
@@ -55,6 +62,8 @@ def hint(ename: str, evalue: str, policy: Mapping[str, Any], *, namespaces: bool
 
     ``namespaces``: whether the sandbox has them, without which the project is read-only and there is no loopback.
     """
+    if _is_our_line(ename, evalue):
+        return "The code runs in a sandbox already, which does not know %sandbox and %%sandbox: leave that line out."
     named = _path(ename, evalue)
     if named is not None:
         why = _why_unseen(named[3], policy) if named[1] != "30" else ""
@@ -105,6 +114,10 @@ def _path(ename: str, evalue: str) -> re.Match[str] | None:
 
 def _module(ename: str, evalue: str) -> re.Match[str] | None:
     return _NO_MODULE.match(evalue) if ename == "ModuleNotFoundError" else None
+
+
+def _is_our_line(ename: str, evalue: str) -> bool:
+    return ename == "UsageError" and _OUR_LINE.match(evalue) is not None
 
 
 def _is_network(evalue: str) -> bool:

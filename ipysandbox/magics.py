@@ -70,6 +70,12 @@ class SandboxMagics(Magics):
                 "%%sandbox: the cell is empty, so nothing was run. Write code below the first line, "
                 "or see the sandboxes with %sandbox status."
             )
+        twice = magics_first.again(cell)
+        if twice is not None:
+            raise UsageError(
+                f"%%sandbox stands once more on line {twice} of this cell, so nothing was run. "
+                "Keep one of the two lines, the one with the options that you want; or split the cell there."
+            )
         try:
             self._run(args, cell)
         except SandboxError as exc:
@@ -122,8 +128,8 @@ class SandboxMagics(Magics):
                 number=self.number(),
             )
         shown.finish(result.full_output)
-        self._afterwards(held, result, standing)
         error = failure(result, args.name)
+        self._afterwards(held, result, standing, error)
         if error is not None:
             raise error
         if args.output:
@@ -146,9 +152,9 @@ class SandboxMagics(Magics):
         folder = self.folder()
         if held is not None and held.options == options and (held.folder == folder or _stays(held, folder, args)):
             return held
-        from . import Sandbox  # with the first cell: loading the rest takes as long as all of this
+        from .sandbox import SandboxByOptions  # with the first cell: loading the rest takes as long as all of this
 
-        box = Sandbox(
+        box = SandboxByOptions(
             options["policy"],
             name=args.name,
             project=folder,
@@ -186,15 +192,16 @@ class SandboxMagics(Magics):
 
     # -- what comes out
 
-    def note(self, text: str) -> None:
-        """One line of ours, told apart from what the code printed."""
-        publish_note(self._ip, text)
+    def note(self, text: str, *, cut: bool = True) -> None:
+        """One line of ours, told apart from what the code printed. ``cut``: where it is long."""
+        publish_note(self._ip, text, cut=cut)
 
-    def _afterwards(self, held: Held, result: RunResult, standing: frozenset[str]) -> None:
-        in_error = result.hint if result.status == "error" else ""
+    def _afterwards(self, held: Held, result: RunResult, standing: frozenset[str], error: SandboxError | None) -> None:
+        in_error = result.hint if result.hint in str(error) else ""
         for notice in result.notices:
             if notice not in held.told and notice != in_error:
-                self.note(notice)
+                # What the policy says is what a person may approve: none of it is left out.
+                self.note(notice, cut=notice not in standing)
         held.told = standing
         line = changes_line(result.changes, result.changes_total)
         if line and line != held.changes:

@@ -25,6 +25,18 @@ def unregister(ipython: Any) -> None:
     transformers[:] = [one for one in transformers if one is not require_first]
 
 
+def again(cell: str) -> int | None:
+    """On which line of the whole cell, whose text below its first line this is, the line stands once more; None if it
+    doesn't. Within another magic's text, or within one of several lines, it is none."""
+    lines = cell.splitlines(keepends=True)
+    found = [at for at, line in enumerate(lines) if _MAGIC.match(line)]
+    first = next((at for at, line in enumerate(lines) if not _NOTHING.match(line)), 0)
+    if not found or (first not in found and lines[first].lstrip().startswith("%%")):
+        return None
+    begins = {tokens[0].start[0] - 1 for tokens in make_tokens_by_line(lines) if tokens}
+    return next((at + 2 for at in found if at in begins), None)
+
+
 def require_first(lines: list[str]) -> list[str]:
     """Comments above the line go below it. Raises SyntaxError for code above it, and IPython runs nothing then."""
     first = next((at for at, line in enumerate(lines) if not _NOTHING.match(line)), len(lines))

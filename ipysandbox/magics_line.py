@@ -81,6 +81,7 @@ def _policy(magics: SandboxMagics, name: str | None) -> None:
 
 def _check(magics: SandboxMagics, name: str | None) -> None:
     one = held(magics, name)
+    print(f"The last cell of '{one.box.name}', as the check reads it:")
     print(one.box.check(one.last_code)["text"])
 
 
@@ -116,13 +117,17 @@ def _dashboard(magics: SandboxMagics, name: str | None) -> None:
 
 def _missing(action: str) -> Callable[[SandboxMagics, str | None], None]:
     def refuse(_magics: SandboxMagics, _name: str | None) -> None:
-        raise NotAvailable(f"%sandbox {action} is not available in this version")
+        raise NotAvailable(f"%sandbox {action} is not available in this version", hint=_INSTEAD[action])
 
     return refuse
 
 
 #: Names that are kept for later versions.
-MISSING = ("commit", "discard")
+_INSTEAD = {
+    "commit": "What is to be kept the code writes to a folder of files.write, such as results/.",
+    "discard": "%sandbox restart drops all changes, and the variables with them.",
+}
+MISSING = tuple(_INSTEAD)
 _DO: dict[str, Callable[[SandboxMagics, str | None], None]] = {
     "status": _status,
     "restart": _restart,

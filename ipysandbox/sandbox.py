@@ -27,6 +27,7 @@ from .supervisor.spawn import Supervisor
 from .supervisor.wire import Message
 
 if TYPE_CHECKING:
+    from .check import Report
     from .widgets.bridge import Bridge
 
 #: A value of this encoded size (bytes) is fetched along with the result; a larger one when ``value`` is first read.
@@ -127,6 +128,9 @@ class Sandbox:
     StartError for what makes none here, and nothing was run. Once closed, all but ``start`` raises SandboxClosed.
     """
 
+    #: Whether its user writes options of a cell or command: what is said names those, not arguments.
+    _by_options = False
+
     def __init__(
         self,
         policy: str | Path | Mapping[str, Any] | Policy | None = None,
@@ -139,7 +143,7 @@ class Sandbox:
         backend: str = "linux",
     ) -> None:
         wanted = settings("overrides", overrides)
-        check_given(policy, wanted)
+        check_given(policy, wanted, {} if self._by_options else {key: f"overrides[{key!r}]" for key in wanted})
         self.name = name or f"box-{next(_numbers)}"
         self._request = {
             "name": self.name,
@@ -149,6 +153,7 @@ class Sandbox:
             "validate": validate,
             "notebook": notebook,
             "backend": backend,
+            "by_options": self._by_options,
         }
         #: Sockets belong to one thread at a time; what goes over HTTP (interrupt, kill, restart, status) needs no turn.
         self._turn = threading.RLock()
@@ -220,7 +225,8 @@ class Sandbox:
             self._supervisor = None
 
     def restart(self) -> None:
-        """A new sandbox under the same name and policy; variables are lost."""
+        """A new sandbox under the same name and policy; variables are lost. PolicyError, and nothing is lost, where its
+        policy can't be read any more."""
         self._require_open()
         if self._supervisor is None:
             self.start()
@@ -301,7 +307,8 @@ class Sandbox:
         collector = OutputCollector()
         # Outputs that nobody looks at while they come need no pace.
         options = {"overrides": overrides, "validate": validate, "paced": on_output is not None, "patient": patient}
-        metadata: dict[str, Any] = {"ipysandbox": options}
+        words = "options" if self._by_options else "python"
+        metadata: dict[str, Any] = {"ipysandbox": {**options, "words": words}}
         if number is not None:
             metadata["number"] = number
         if script is not None:
@@ -326,7 +333,7 @@ class Sandbox:
             self.notices += tuple(outcome.get("notices", ()))  # for the next run: of this one nothing ran
             raise PolicyError(error.evalue)
         limit = LimitHit(**outcome["limit"]) if outcome.get("limit") else None
-        hint = self._hint(outcome.get("status"), error, code, collector)
+        hint = outcome.get("hint") or self._hint(outcome.get("status"), error, code, collector)
         notices = (*self.notices, *outcome.get("notices", ()), *filter(None, [hint]))
         self.notices = ()
         count = collector.execution_count
@@ -503,6 +510,12 @@ class Sandbox:
         return self._supervisor.request(method, f"/sandboxes/{self.name}{path}", body)
 
 
+class SandboxByOptions(Sandbox):
+    """The same for a user of the magic or the command."""
+
+    _by_options = True
+
+
 def _running_kernel() -> Any:
     """The ipykernel that this process is, if it is one: then what is shown goes to a page."""
     kernelbase = sys.modules.get("ipykernel.kernelbase")
@@ -527,18 +540,36 @@ def as_json(policy: str | Path | Mapping[str, Any] | Policy | None) -> Any:
     return dict(policy) if isinstance(policy, Mapping) else policy
 
 
+def refused(report: Report, notices: tuple[str, ...]) -> RunResult:
+    """How ``run`` ends for code that the check refuses, before there is a sandbox. ``notices``: the policy's."""
+    error = RunError("CheckRefused", str(report), (f"CheckRefused: {report}",))
+    collector = OutputCollector()
+    collector.add("error", {"ename": error.ename, "evalue": error.evalue, "traceback": [*error.traceback]})
+    return _not_run("refused", error, collector, notices, tuple(report.to_json()["findings"]))
+
+
 def _died(collector: OutputCollector, text: str) -> RunResult:
-    error = RunError("SandboxDied", text, (text,))
+    return _not_run("died", RunError("SandboxDied", text, (text,)), collector)
+
+
+def _not_run(
+    status: str,
+    error: RunError,
+    collector: OutputCollector,
+    notices: tuple[str, ...] = (),
+    findings: tuple[Mapping[str, Any], ...] = (),
+) -> RunResult:
+    """The result where no sandbox is there to tell more."""
     return RunResult(
-        status="died",
+        status=status,
         stdout=collector.text("stdout"),
         stderr=collector.text("stderr"),
         outputs=collector.finish(),
         error=error,
         limit=None,
         usage={},
-        findings=(),
-        notices=(),
+        findings=findings,
+        notices=notices,
         state_kept=False,
         execution_count=None,
         changes=(),

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from .display import one_line
+from .display import one_line, whole
 from .output import amount
 from .supervisor.limits import size
 
@@ -230,9 +230,9 @@ class Shown:
         publish_note(self._shell, text, display_id=self._marker, update=update)
 
 
-def publish_note(shell: Any, text: str, *, display_id: str = "", update: bool = False) -> None:
-    """One line of ours, told apart from what the code printed."""
-    line = f"ipysandbox: {one_line(text, 1000)}"
+def publish_note(shell: Any, text: str, *, display_id: str = "", update: bool = False, cut: bool = True) -> None:
+    """One line of ours, told apart from what the code printed. ``cut``: where it is long."""
+    line = f"ipysandbox: {one_line(text, 1000) if cut else whole(text)}"
     small = f'<small style="color: var(--jp-ui-font-color2, gray)">{html.escape(line)}</small>'
     transient = {"display_id": display_id} if display_id else {}
     shell.display_pub.publish(

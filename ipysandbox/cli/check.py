@@ -8,12 +8,18 @@ import os
 import sys
 from typing import Any
 
-from ipysandbox.check import check
+from ipysandbox.check import Report, check
 from ipysandbox.cwd import current_folder
-from ipysandbox.policy import resolve
+from ipysandbox.policy import Effective, resolve
 
 from . import status
 from .source import NotReadable, read
+
+
+def checked(text: str, effective: Effective) -> Report:
+    """What the check says under this policy."""
+    code, writable = effective.policy.code, effective.writable_names()
+    return check(text, profile=code.profile, deny=code.deny, allow=code.allow, writable=writable)
 
 
 def check_files(args: argparse.Namespace) -> int:
@@ -30,8 +36,7 @@ def check_files(args: argparse.Namespace) -> int:
             found: dict[str, Any] = {"verdict": "refused", "findings": [], "problem": source.problem}
             text = f"{source.problem}: refused"
         else:
-            code, writable = effective.policy.code, effective.writable_names()
-            report = check(source.text, profile=code.profile, deny=code.deny, allow=code.allow, writable=writable)
+            report = checked(source.text, effective)
             found, text = report.to_json(), report.render(source.name)
         reports.append({"file": source.name, **found})
         if found["verdict"] != "ok" and worst == status.OK:

@@ -1,4 +1,4 @@
-"""Commands whose names are reserved for parts that this version does not have."""
+"""What is answered where there is no command to do: none was given, or it is reserved for a later version."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import argparse
 import sys
 
 from . import status
+from .parser import build
 
 
-def _missing(what: str) -> int:
-    print(f"ipysandbox: {what} is not available in this version", file=sys.stderr)
+def command(_args: argparse.Namespace) -> int:
+    build().print_help(sys.stderr)
     return status.USAGE
 
 
 def kernelspec(_args: argparse.Namespace) -> int:
-    return _missing("kernelspec install")
+    print(
+        "ipysandbox: kernelspec is not available in this version: no kernel runs all of its cells in a sandbox. "
+        "Put %%sandbox on top of the cells instead.",
+        file=sys.stderr,
+    )
+    return status.USAGE

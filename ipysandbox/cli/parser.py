@@ -22,7 +22,8 @@ def build() -> Suggesting:
         prog, description="Runs Python code where it can't hurt.", allow_abbrev=False, formatter_class=_Help
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    parser.set_defaults(do=_later("missing", "command"))
     _run(commands)
     _check(commands)
     _look(commands)
@@ -30,7 +31,7 @@ def build() -> Suggesting:
     _policy(commands)
     parser.unavailable = frozenset({"kernelspec"})
     kernelspec = commands.add_parser("kernelspec", help=_MISSING, allow_abbrev=False)
-    kernelspec.add_argument("action", choices=["install"])
+    kernelspec.add_argument("action", nargs="?", help=argparse.SUPPRESS)
     kernelspec.set_defaults(do=_later("missing", "kernelspec"))
     return parser
 

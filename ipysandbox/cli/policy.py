@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ipysandbox.cwd import absolute, current_folder
-from ipysandbox.display import one_line
+from ipysandbox.display import one_line, whole
 from ipysandbox.display_tables import policy_text
 from ipysandbox.errors import PolicyError
 from ipysandbox.policy import (
@@ -69,7 +69,7 @@ def approve(args: argparse.Namespace) -> int:
     try:
         check_approvable(path, environ=os.environ)
     except PolicyError as exc:
-        print(f"ipysandbox: {exc}\nNot approved: with it nothing would run.", file=sys.stderr)
+        print(f"ipysandbox: {exc}\nNot approved as it is.", file=sys.stderr)
         return status.USAGE
     digest, wishes = loosens(path, environ=os.environ)
     if wishes:
@@ -98,8 +98,10 @@ def _none_here() -> PolicyError:
 
 
 def _list(wishes: tuple[NotGranted, ...]) -> None:
+    """Every word of it: what is approved was seen."""
     for wish in wishes:
-        print(f"  {one_line(str(wish), 1000)}")
+        for line in wish.lines():
+            print(f"  {whole(line)}")
 
 
 def _tell_doubts(path: Path, project: Path | None = None) -> None:

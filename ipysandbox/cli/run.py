@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import os
 import sys
@@ -11,15 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ipysandbox import reach
+from ipysandbox.audit import AuditLog, default_path, events
 from ipysandbox.check.report import Finding, Report
 from ipysandbox.cwd import absolute, current_folder
-from ipysandbox.display import changes_line, failure, one_line, where, without_colours, written_line
+from ipysandbox.display import changes_line, failure, one_line, where, whole, without_colours, written_line
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
-from ipysandbox.policy import find_project
-from ipysandbox.sandbox import RunResult, Sandbox, Script
+from ipysandbox.policy import find_project, resolve
+from ipysandbox.sandbox import RunResult, SandboxByOptions, Script, refused
 
 from . import status
 from .answers import Questions, can_answer
+from .check import checked
 from .source import STDIN, NotReadable, Source, read
 
 _NAME = "run"
@@ -44,17 +48,26 @@ def run(args: argparse.Namespace) -> int:
     # The only one of its process: none waits for a next.
     overrides: dict[str, object] = {"start.pool": 0}
     limits = {"wall": _seconds(args.timeout), "cpu": _seconds(args.cpu), "memory": args.memory}
-    box = Sandbox(
+    overrides |= {f"limits.{key}": value for key, value in limits.items() if value is not None}
+    notebook = None if args.file == "-" else str(absolute(args.file))
+    box = SandboxByOptions(
         args.policy,
         name=_NAME,
         validate=not args.no_validate,
         project=current_folder(),
-        overrides=overrides | {f"limits.{key}": value for key, value in limits.items() if value is not None},
-        notebook=None if args.file == "-" else str(absolute(args.file)),
+        overrides=overrides,
+        notebook=notebook,
         backend=args.backend,
     )
+    if not args.no_validate:
+        effective = resolve(args.policy, cwd=current_folder(), overrides=overrides, environ=os.environ)
+        report = checked(source.text, effective)
+        if report.refused:  # without the seconds that a sandbox takes to start
+            _record_refusal(source.text, report, notebook)
+            return _tell(refused(report, effective.notices), args, frozenset(effective.notices))
     questions = Questions(box, show=not args.json) if can_answer(args.file) else None
     with box:
+        standing = frozenset(box.notices)
         result = box.run(
             source.text,
             validate=not args.no_validate,
@@ -63,7 +76,21 @@ def run(args: argparse.Namespace) -> int:
             want_value=False,
             script=_script(args.file, tuple(args.arguments)),
         )
-    return _tell(result, args)
+    return _tell(result, args, standing)
+
+
+def _record_refusal(text: str, report: Report, notebook: str | None) -> None:
+    """As a supervisor records it."""
+    reach.require([default_path()])
+    log = AuditLog()
+    data = text.encode("utf-8", "surrogatepass")
+    rules = [finding.rule for finding in report.findings if finding.severity == "refuse"][:50]
+    submitted = {"number": 1, "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(text)}
+    verdict = {"number": 1, "verdict": "refused", "rules": rules}
+    log.record(events.CELL_SUBMITTED, sandbox=_NAME, notebook=notebook, details=submitted)
+    log.record(events.CHECK_VERDICT, sandbox=_NAME, notebook=notebook, severity="warning", details=verdict)
+    result = {"number": 1, "status": "refused", "usage": {}}
+    log.record(events.CELL_RESULT, sandbox=_NAME, notebook=notebook, details=result)
 
 
 def _script(file: str, arguments: tuple[str, ...]) -> Script:
@@ -103,8 +130,8 @@ def _show(kind: str, content: dict[str, Any]) -> None:
     stream.flush()
 
 
-def _tell(result: RunResult, args: argparse.Namespace) -> int:
-    """Notes, then what went wrong, and last what that has to do with the sandbox."""
+def _tell(result: RunResult, args: argparse.Namespace, standing: frozenset[str]) -> int:
+    """Notes, then what went wrong, and last what that has to do with the sandbox. ``standing``: the policy's notes."""
     error = failure(result, _NAME)
     code = _STATUS[result.status]
     if result.error is not None and result.error.ename == "SystemExit" and result.error.evalue in ("", "0", "None"):
@@ -121,10 +148,13 @@ def _tell(result: RunResult, args: argparse.Namespace) -> int:
         changes = changes_line(result.changes, result.changes_total)
         told = (notice for notice in result.notices if notice != result.hint)
         for note in filter(None, (*told, _pictures_line(result.outputs), written, changes)):
-            _say(one_line(note, 1000))
+            # What the policy says is what a person may approve: none of it is left out.
+            _say(whole(note) if note in standing else one_line(note, 1000))
     if error is not None:
         _say_error(result, error, args.file)
-    if result.hint and not args.quiet:
+    # With a limit, and where the sandbox died, it stands there already, or speaks of a next cell, and there is none.
+    is_told = result.status in ("limit", "died") and result.hint in str(error)
+    if result.hint and not is_told and not args.quiet:
         _say(result.hint)
     return code
 

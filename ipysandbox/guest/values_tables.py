@@ -39,7 +39,9 @@ _NULLABLE = re.compile(r"U?Int(?:8|16|32|64)|Float(?:32|64)|boolean")
 _SPARSE = re.compile(r"(?:cs[rc]|coo)_(?:matrix|array)")
 _MAX_DIMENSIONS = 32
 _MOST_UNSORTED = 10_000
-_MAX_NESTING = 8  # of dtypes in dtypes
+_MAX_NESTING = 8  # of dtypes in dtypes, and of lists and dicts in a table's attrs
+#: Of a table's attrs, in characters and some for each value: pandas copies them with each operation.
+_MOST_ATTRS, _EACH = 1 << 16, 16
 
 
 class TableEncoder(PlainEncoder):
@@ -196,13 +198,25 @@ class TableEncoder(PlainEncoder):
 
     def _series(self, x: Any) -> Node:
         index = self._part("the index", self._index, x.index)
-        return {"t": "series", "a": self._column(x.array), "i": index, "n": self._part("the name", self.node, x.name)}
+        name = self._part("the name", self.node, x.name)
+        return {"t": "series", "a": self._column(x.array), "i": index, "n": name, **self._attrs(x)}
 
     def _frame(self, x: Any) -> Node:
         labels = self._part("the column labels", self._index, x.columns)
         names = x.columns.tolist()
         parts = [self._part(f"column {label(names[i])}", self._column, x.iloc[:, i].array) for i in range(x.shape[1])]
-        return {"t": "frame", "a": parts, "c": labels, "i": self._part("the index", self._index, x.index)}
+        index = self._part("the index", self._index, x.index)
+        return {"t": "frame", "a": parts, "c": labels, "i": index, **self._attrs(x)}
+
+    def _attrs(self, x: Any) -> dict[str, Node]:
+        """What its user noted about a table, units for one, as far as it is plain: not worth refusing the table for."""
+        found: dict[str, Any] = {}
+        room: float = _MOST_ATTRS - _EACH
+        for key, value in x.attrs.items():
+            weight = _weight(key) + _weight(value) if type(key) is str else math.inf
+            if weight <= room:
+                found[key], room = value, room - weight
+        return {"m": self._part("the attrs", self.node, found)} if found else {}
 
 
 class TableDecoder(PlainDecoder):
@@ -432,7 +446,8 @@ class TableDecoder(PlainDecoder):
         column, index, (name,) = self._column(node["a"]), self._index(node["i"]), self.keys([node["n"]])
         if len(column) != len(index):
             raise ValueError("a series whose index has another length")
-        return self.pd.Series(column, index=index, name=name, dtype=column.dtype, copy=False)
+        series = self.pd.Series(column, index=index, name=name, dtype=column.dtype, copy=False)
+        return self._with_attrs(series, node)
 
     def _frame(self, node: dict[str, Any]) -> Any:
         pd = self.pd
@@ -443,7 +458,40 @@ class TableDecoder(PlainDecoder):
         parts = {i: pd.Series(column, index=index, dtype=column.dtype, copy=False) for i, column in enumerate(columns)}
         frame = pd.DataFrame(parts, index=index, copy=False)
         frame.columns = labels
-        return frame
+        return self._with_attrs(frame, node)
+
+    def _with_attrs(self, table: Any, node: dict[str, Any]) -> Any:
+        if "m" in node:
+            attrs = self.node(node["m"])
+            if type(attrs) is not dict or _weight(attrs) == math.inf:
+                raise ValueError("attrs of a kind or size that can't cross")
+            table.attrs = attrs
+        return table
+
+
+def _weight(value: Any) -> float:
+    """How large a plain value is: text, a number, None, or lists and dicts of such. Infinite for any other, and for one
+    of more than ``_MOST_ATTRS``, which is not looked at to its end: its parts may be shared."""
+    weight, left = _EACH, [(value, 0)]
+    while left:
+        item, nesting = left.pop()
+        kind = type(item)
+        inner: list[Any] = []
+        if kind is str:
+            weight += len(item)
+        elif kind is int:
+            weight += item.bit_length() // 4
+        elif kind in (list, tuple, dict) and nesting < _MAX_NESTING:
+            if kind is dict and not all(type(key) is str for key in item):
+                return math.inf
+            inner = [*item, *item.values()] if kind is dict else [*item]
+        elif item is not None and kind not in (bool, float):
+            return math.inf
+        weight += _EACH * len(inner)
+        if weight > _MOST_ATTRS:
+            return math.inf
+        left += [(one, nesting + 1) for one in inner]
+    return weight
 
 
 def _shape(node: Node) -> list[int]:

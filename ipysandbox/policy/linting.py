@@ -36,7 +36,7 @@ def lint(path: Path | str, *, project: Path | None = None, environ: Mapping[str,
     if document is None:
         return [Problem("", "no [tool.ipysandbox] table", None, str(path))]
     wishes, problems = read_table(document.table, str(path), document)
-    problems += _path_problems(wishes, _places(path, project, environ))
+    problems += path_problems(wishes, _places(path, project, environ))
     for name in wishes.values.get("environment.allow", ()):
         why = why_refused(name, environ.get(name, ""))
         if why is not None:
@@ -68,7 +68,8 @@ def _places(path: Path, project: Path | None, environ: Mapping[str, str]) -> Pla
     return Places(os.path.realpath(project or path.parent), home_folders(environ))
 
 
-def _path_problems(wishes: Wishes, places: Places) -> list[Problem]:
+def path_problems(wishes: Wishes, places: Places) -> list[Problem]:
+    """Paths of one layer that can't be read or written, as far as that layer alone decides."""
     hidden = compile_patterns((*DEFAULT.files.hide, *wishes.values.get("files.hide", ())))
     protected = compile_patterns(PROTECTED)
     problems = []

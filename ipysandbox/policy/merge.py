@@ -16,6 +16,11 @@ from .units import format_duration, format_size
 # From a path as written to an absolute one, as text: nothing on the disk is looked up.
 Locate = Callable[[str], str]
 
+#: What a person can be expected to read before approving it: entries of lists, and characters, of all wishes together.
+MOST_ENTRIES, MOST_TEXT = 500, 100_000
+#: A list that is longer than this (characters) is shown with one entry a line.
+_LINE = 120
+
 
 @dataclass(frozen=True, slots=True)
 class NotGranted:
@@ -25,12 +30,39 @@ class NotGranted:
     had: Any
     wanted: Any
 
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Each that is wanted of a list; none for a single value."""
+        kind = "card " if self.key == "limits.gpu.devices" else ""
+        return tuple(f"{kind}{entry}" for entry in self.wanted) if isinstance(self.wanted, tuple) else ()
+
     def __str__(self) -> str:
-        if isinstance(self.wanted, tuple):
-            more = f" and {len(self.wanted) - 5} more" if len(self.wanted) > 5 else ""
-            kind = "card " if self.key == "limits.gpu.devices" else ""
-            return f"{self.key} + {', '.join(kind + entry for entry in self.wanted[:5])}{more}"
+        """All of it: this is what a person sees before approving it."""
+        if self.entries:
+            return f"{self.key} + {', '.join(self.entries)}"
         return f"{self.key} {show(self.key, self.had)} → {show(self.key, self.wanted)}"
+
+    def lines(self) -> list[str]:
+        """The same, with one entry a line where that is long."""
+        text = str(self)
+        if len(self.entries) < 2 or len(text) <= _LINE:
+            return [text]
+        return [f"{self.summary()}:", *(f"  {entry}" for entry in self.entries)]
+
+    def summary(self) -> str:
+        """How much it is."""
+        return f"{self.key} + {len(self.entries)} entries" if self.entries else f"{self.key}, another value"
+
+
+def too_much(wishes: Sequence[NotGranted]) -> str:
+    """Why nobody could read all of these wishes before approving them; empty if one can."""
+    entries, text = sum(len(wish.entries) for wish in wishes), sum(len(str(wish)) for wish in wishes)
+    if entries <= MOST_ENTRIES and text <= MOST_TEXT:
+        return ""
+    return (
+        f"it asks for {entries} entries ({text // 1000} kB) more than you allow; "
+        f"at most {MOST_ENTRIES} entries and {MOST_TEXT // 1000} kB can be approved"
+    )
 
 
 def merge(

@@ -191,6 +191,7 @@ _KEYS = {
     "source_path": "data.source_path",
     "stdin": "output.stdin",
     "widgets": "output.widgets",
+    "frames": "output.html",
     "start": "start.mode",
 }
 
@@ -252,7 +253,8 @@ class Effective:
     def digest(self) -> str:
         """SHA-256 of what decides isolation: two sandboxes with the same digest may do the same.
 
-        Left out are values of variables, and what is decided per cell or outside the sandbox: cpu, wall, check, HTML.
+        Left out are values of variables, and what is decided per cell or outside the sandbox: cpu, wall, check, HTML
+        but for frames.
         """
         return self._digest
 
@@ -284,5 +286,7 @@ class Effective:
             "stdin": self.policy.output.stdin,
             "backend": self.policy.backend,
             "widgets": self.policy.output.widgets,
+            # Plotly and its like are told inside, when the sandbox starts; between the others nothing differs there.
+            "frames": self.policy.output.html == "isolate",
             "start": self.policy.start.mode,
         }

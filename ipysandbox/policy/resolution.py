@@ -28,7 +28,8 @@ from .discovery import (
     user_places,
 )
 from .links import within
-from .merge import NotGranted, locator, meet, merge, show
+from .linting import path_problems
+from .merge import NotGranted, locator, meet, merge, show, too_much
 from .model import Effective, Policy
 from .names import PROTECTED
 from .paths import Places, without_inner
@@ -39,7 +40,9 @@ from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, rea
 from .source import Document, read_required
 from .units import BadValue, quoted
 
+#: What single settings are called where they come from: those of a cell or command, and of a caller in Python.
 CELL = "cell option"
+SETTING = "argument"
 ARGUMENT = "policy argument"
 _PATH_KEYS = ("files.read", "files.write", "data.source_path")
 
@@ -62,6 +65,7 @@ def resolve(
     home: Path | None = None,
     admin_files: Sequence[Path] = ADMIN_FILES,
     system: Path = Path("/"),
+    given_as: str = CELL,
 ) -> Effective:
     """The policy that holds for code run in ``cwd``, or PolicyError: then nothing may run.
 
@@ -69,10 +73,10 @@ def resolve(
     ``policy`` if it is a file or a mapping, ``overrides``; the administrator's files clamp the result. A ``Policy``
     object is complete and stands in for all files but the administrator's. The profile "strict" can be tightened by
     files, and loosened only by ``policy`` and ``overrides``. ``overrides`` are the options of a cell or command by
-    dotted key, as in {"limits.wall": "30s"}. No limit on memory is above three quarters of what there is, by the files
-    of ``system``.
+    dotted key, as in {"limits.wall": "30s"}, called ``given_as`` where they come from. No limit on memory is above
+    three quarters of what there is, by the files of ``system``.
     """
-    return _Resolution(cwd, environ, home).run(policy, overrides or {}, admin_files, system)
+    return _Resolution(cwd, environ, home, given_as=given_as).run(policy, overrides or {}, admin_files, system)
 
 
 def check_given(
@@ -129,8 +133,15 @@ def require_usable(
 
 class _Resolution:
     def __init__(
-        self, cwd: Path, environ: Mapping[str, str], home: Path | None, *, approved: Document | None = None
+        self,
+        cwd: Path,
+        environ: Mapping[str, str],
+        home: Path | None,
+        *,
+        approved: Document | None = None,
+        given_as: str = CELL,
     ) -> None:
+        self.given_as = given_as
         self.cwd, self.environ, self.home = cwd, environ, home
         #: Taken as approved, to find out what that would come to.
         self.approved = approved
@@ -157,7 +168,7 @@ class _Resolution:
         self.admin_files = admin_files
         for layer in self.layers(given):
             self.apply(layer)
-        wishes, problems = read_options(overrides, CELL)
+        wishes, problems = read_options(overrides, self.given_as)
         first_error(problems)
         self.apply(_Layer(wishes))
         for path in admin_files:
@@ -226,16 +237,24 @@ class _Resolution:
             raise PolicyError("the policy file does not exist", file=str(path), hint="check the path")
         return "default", path
 
-    def _file_layer(self, document: Document, label: str, untrusted: str, *, credentials_ok: bool = True) -> _Layer:
+    def _file_layer(
+        self, document: Document, label: str, untrusted: str, *, credentials_ok: bool = True, folder: Path | None = None
+    ) -> _Layer:
+        """``folder``: of which its paths speak (default: the project)."""
         wishes, problems = read_table(document.table, label, document, credentials_ok=credentials_ok)
-        first_error(problems)
+        if problems:  # all that is wrong with the file is told at once, as `policy lint` does
+            problems += path_problems(wishes, dataclasses.replace(self.places, project=str(folder or self.project)))
+            first_error(sorted(problems, key=lambda problem: problem.line or 0))
         return _Layer(wishes, untrusted)
 
     def project_layer(self, document: Document, label: str, untrusted: str) -> _Layer:
-        layer = self._file_layer(document, label, untrusted or self._not_approved(document), credentials_ok=False)
-        layer = dataclasses.replace(layer, approvable=not untrusted)
         folder = document.path.parent
-        if folder == self.project or document.path.name not in ("ipysandbox.toml", "pyproject.toml"):
+        if document.path.name not in ("ipysandbox.toml", "pyproject.toml"):
+            folder = self.project
+        why = untrusted or self._not_approved(document)
+        layer = self._file_layer(document, label, why, credentials_ok=False, folder=folder)
+        layer = dataclasses.replace(layer, approvable=not untrusted)
+        if folder == self.project:
             return layer
         # A policy above the project speaks of its own folder.
         values = dict(layer.wishes.values)
@@ -273,12 +292,15 @@ class _Resolution:
             self._require_inside(base, wishes)
         if refused:
             self.refused += refused
-            self.notices.append(_refusal(wishes, refused, self._advice(layer)))
+            self.notices.append(_refusal(wishes, refused, self._advice(layer, refused)))
 
-    def _advice(self, layer: _Layer) -> str:
-        """What to do about wishes that weren't granted: not to approve what would then stop every run."""
+    def _advice(self, layer: _Layer, refused: Sequence[NotGranted]) -> str:
+        """What to do about wishes that weren't granted: not to approve what would then stop every run, nor what nobody
+        could read."""
         document = layer.wishes.document
         if layer.approvable and document is not None and self.approved is None:
+            if why := too_much(refused):
+                return f"it can't be approved as it is: {why}"
             try:
                 require_usable(document, environ=self.environ, home=self.home, admin_files=self.admin_files)
             except PolicyError as error:
@@ -313,10 +335,10 @@ class _Resolution:
         if FIELDS[key].tighter in (MORE, MORE_HIDDEN) or source.startswith("built-in"):
             return
         had, now = show(key, base.get(key)), show(key, self.policy.get(key))
-        if source == CELL:
+        if source == self.given_as:
             raise PolicyError(
-                f"{CELL}: {key}: {had} is more than the administrator allows ({shown(str(path))})",
-                hint=f"write {now}, or leave the option out",
+                f"{source}: {key}: {had} is more than the administrator allows ({shown(str(path))})",
+                hint=f"write {now}, or leave it out",
             )
         self.notices.append(f"{key}: {had} ({shown(source)}) is more than the administrator allows; {now} is used")
 
@@ -464,6 +486,5 @@ def _unknown_exceptions(base: Policy, wishes: Wishes) -> list[Problem]:
 
 
 def _refusal(wishes: Wishes, refused: Sequence[NotGranted], why: str) -> str:
-    listed = "; ".join(str(wish) for wish in refused[:6])
-    more = f"; and {len(refused) - 6} more" if len(refused) > 6 else ""
-    return f"{shown(wishes.label)}: not granted: {listed}{more} ({why})"
+    listed = "; ".join(wish.summary() if too_much(refused) else str(wish) for wish in refused)
+    return f"{shown(wishes.label)}: not granted: {listed} ({why})"

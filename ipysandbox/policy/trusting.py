@@ -10,17 +10,17 @@ from ipysandbox.errors import PolicyError
 
 from . import approvals
 from .discovery import ADMIN_FILES, find_project, find_project_policy, home_folders, user_file
-from .merge import NotGranted
+from .merge import NotGranted, too_much
 from .resolution import loosens, require_usable
 from .schema import first_error, read_table
-from .source import read_required
+from .source import Document, read_required
 
 
 def trust(
     path: Path, *, expect: str | None = None, environ: Mapping[str, str] | None = None, home: Path | None = None
 ) -> str:
-    """Approve a project's policy as it is now; its SHA-256 is returned. PolicyError if it is no valid policy, or one
-    that would make an error of every run once it counts in full.
+    """Approve a project's policy as it is now; its SHA-256 is returned. PolicyError if it is no valid policy, one
+    that would make an error of every run once it counts in full, or one that asks for more than anybody could read.
 
     ``expect`` is the hash of what the user was shown: if the file changed in between, nothing is approved.
     """
@@ -29,14 +29,25 @@ def trust(
     first_error(read_table(document.table, str(path), document, credentials_ok=False)[1])
     if expect not in (None, document.sha256):
         raise PolicyError("the policy changed since it was shown", file=str(path), hint="look at it again")
-    require_usable(document, environ=environ, home=home)
+    _require_approvable(document, environ, home)
     approvals.approve(document, _store(environ, home))
     return document.sha256
 
 
 def check_approvable(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> None:
-    """PolicyError if every run would be an error once this project's policy is approved: ``trust`` refuses it too."""
-    require_usable(read_required(path), environ=os.environ if environ is None else environ, home=home)
+    """PolicyError if ``trust`` would refuse this project's policy: every run would be an error with it, or it asks for
+    more than anybody could read."""
+    _require_approvable(read_required(path), os.environ if environ is None else environ, home)
+
+
+def _require_approvable(document: Document, environ: Mapping[str, str], home: Path | None) -> None:
+    require_usable(document, environ=environ, home=home)
+    digest, wishes = loosens(document.path, environ=environ, home=home)
+    if digest != document.sha256:
+        raise PolicyError("the policy changed while it was read", file=str(document.path), hint="look at it again")
+    if why := too_much(wishes):
+        hint = "name folders or patterns instead of single files, or what you need of it in your own policy"
+        raise PolicyError(why, file=str(document.path), hint=hint)
 
 
 def untrust(path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None) -> bool:

@@ -30,6 +30,7 @@ from ipysandbox.backends.linux.zygote_handle import Spawned
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxDied, SandboxError, StartError
 from ipysandbox.output.redact import KnownSecrets, Redactor
 from ipysandbox.policy import Effective, complete_policy, resolve
+from ipysandbox.policy.resolution import CELL, SETTING
 from ipysandbox.policy.secret_values import secret_values
 
 from . import task_wire as wire
@@ -198,7 +199,9 @@ def _resolved(body: Mapping[str, Any], overrides: Mapping[str, object]) -> Effec
     if body.get("complete"):
         policy = complete_policy(body["policy"])
     try:
-        return _without_missing_default(resolve(policy, cwd=cwd, overrides=merged, environ=environ))
+        given_as = CELL if body.get("by_options") else SETTING
+        effective = resolve(policy, cwd=cwd, overrides=merged, environ=environ, given_as=given_as)
+        return _without_missing_default(effective)
     except PolicyError:
         if not cwd.is_dir():  # it answers, or the error were another
             raise PolicyError(f"the project folder {cwd} does not exist", hint="check the path") from None
@@ -316,8 +319,18 @@ class _Action(_Handler):
         elif action == "kill":
             await managed.kill(str(self.body().get("by") or ""))
         else:
+            await self._require_policy(managed)
             await managed.restart()
         self.send({"status": "ok", "started": managed.started})
+
+    @staticmethod
+    async def _require_policy(managed: Managed) -> None:
+        """Under a policy that can't be read the next cell would be refused: variables are not given away for that."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, managed.resolve, {})
+        except PolicyError as exc:
+            exc.hint = "\n".join(filter(None, [exc.hint, "Nothing was restarted: the sandbox is as it was."]))
+            raise
 
 
 class _Executor(_Handler):

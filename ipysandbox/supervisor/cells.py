@@ -58,6 +58,10 @@ class Cell:
     waited: float = 0.0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     done: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Whose words its user knows.
+    words: limit_rules.Words = "options"
+    #: Bytes that the sandbox held when its cell began, and then when it met a limit.
+    held: int = 0
     peak_memory: int = 0
     peak_processes: int = 0
     #: All that it prints, for when that is too much to show.
@@ -83,6 +87,8 @@ class _Outcome:
 
     status: str
     error: tuple[str, str] | None = None
+    #: What a failure has to do with the sandbox's walls, where that is known here; one line.
+    hint: str = ""
 
 
 def _how(status: int | None) -> str:
@@ -202,6 +208,7 @@ class Cells:
         limits = effective.policy.limits
         cell = Cell(message, self._count, limits, text=FullText(self._box.name, self._count, limits))
         cell.patient = options.get("patient") is True
+        cell.words = "python" if options.get("words") == "python" else "options"
         await self._carry_out(cell, instance)
         await self._finish(cell, instance)
 
@@ -285,7 +292,15 @@ class Cells:
                 events.LIMIT_HIT, severity="warning", number=cell.number, limit=cell.hit.name, value=cell.hit.value,
                 observed=cell.hit.observed, ended=not alive,
             )  # fmt: skip
-        await self._answer(cell.request, outcome.status, error=outcome.error, content=content, cell=cell, alive=alive)
+        await self._answer(
+            cell.request,
+            outcome.status,
+            error=outcome.error,
+            content=content,
+            cell=cell,
+            alive=alive,
+            hint=outcome.hint,
+        )
 
     def _keep_text(self, cell: Cell) -> None:
         """Finish the file with all that the cell printed, where there is one, and say so where a limit cut it."""
@@ -300,7 +315,7 @@ class Cells:
     def _outcome(self, cell: Cell, content: Mapping[str, Any] | None, instance: Instance) -> _Outcome:
         """Word how the cell ended. ``content``: the kernel's reply, if there was one."""
         if cell.hit is not None:
-            return _Outcome("limit", ("LimitExceeded", cell.hit.text))
+            return self._limited(cell, cell.hit)
         if cell.killed_by and content is None:
             return _Outcome(
                 "died", ("SandboxDied", f"the sandbox was ended by {cell.killed_by}; its variables are lost")
@@ -308,13 +323,36 @@ class Cells:
         if cell.interrupted and (content is None or content.get("status") != "ok"):
             return _Outcome("interrupted", ("KeyboardInterrupt", "interrupted"))
         if content is None:
-            words = instance.last_words().strip()[-_LAST_WORDS:]
-            text = f"the sandbox ended in the middle of the cell{_how(self._box.exit_status)}; its variables are lost"
-            return _Outcome("died", ("SandboxDied", f"{text}\n{words}" if words else text))
+            return self._died(cell, instance)
         if content.get("status") == "ok":
             return _Outcome("ok")
-        cell.hit = limit_rules.from_error(cell.limits, str(content.get("ename")), str(content.get("evalue")))
-        return _Outcome("error" if cell.hit is None else "limit")
+        hit = limit_rules.from_error(cell.limits, str(content.get("ename")), str(content.get("evalue")))
+        return _Outcome("error") if hit is None else replace(self._limited(cell, hit), error=None)
+
+    def _limited(self, cell: Cell, hit: LimitHit) -> _Outcome:
+        """With the limit in the user's words; and memory named where that was behind a limit on time, or is short from
+        now on."""
+        hint = ""
+        if hit.name in ("wall", "cpu"):
+            hint = limit_rules.memory_cause(cell.limits, cell.held)
+        elif hit.name == "memory" and self._box.alive:
+            held, before = self._box.watch.own_usage().memory, self._box.watch.first_memory
+            hint = limit_rules.memory_left(cell.limits, held, before, self._box.name, cell.words)
+        if hint and hit.name != "memory":
+            cell.hit = limit_rules.for_want_of_memory(hit, cell.limits, hint, cell.words)
+        else:
+            cell.hit = limit_rules.in_words(hit, cell.words)
+        return _Outcome("limit", ("LimitExceeded", cell.hit.text), hint)
+
+    def _died(self, cell: Cell, instance: Instance) -> _Outcome:
+        words, status = instance.last_words().strip()[-_LAST_WORDS:], self._box.exit_status
+        text = f"the sandbox ended in the middle of the cell{_how(status)}; its variables are lost"
+        # Not what is measured now: its process may have gone before the rest.
+        held = max(cell.held, cell.peak_memory)
+        cause = limit_rules.memory_cause(cell.limits, held) if status != 0 else ""
+        if cause:
+            text += f". {limit_rules.died_for_want_of_memory(cell.limits, cause, cell.words)}"
+        return _Outcome("died", ("SandboxDied", f"{text}\n{words}" if words else text), cause)
 
     # -- the reply
 
@@ -328,6 +366,7 @@ class Cells:
         cell: Cell | None = None,
         findings: list[dict[str, Any]] | None = None,
         alive: bool = True,
+        hint: str = "",
     ) -> None:
         if content is None or (content.get("status") == "ok" and status != "ok"):
             content = self._redacted(self._error_content(*(error or ("SandboxError", status))))
@@ -345,6 +384,7 @@ class Cells:
             "usage": usage,
             "findings": findings or [],
             "notices": self._take_notices(),
+            "hint": hint,
             "state_kept": alive,
             "changes": [asdict(replace(change, path=clean_text(change.path))) for change in changes],
             "changes_total": total,

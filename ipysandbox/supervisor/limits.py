@@ -6,7 +6,7 @@ import builtins
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ipysandbox.backends.base import Uncountable, Usage
 from ipysandbox.policy.model import Limits
@@ -26,8 +26,20 @@ class LimitHit:
         return asdict(self)
 
 
+#: Whose words advice is in: options of a cell or command, arguments of ``Sandbox`` and its ``run``, or of an executor.
+Words = Literal["options", "python", "task"]
 #: How to give more, by limit: the option of the magic where there is one.
 OPTIONS = {"wall": "--timeout", "cpu": "--cpu", "memory": "--memory"}
+#: The same in Python.
+_ARGUMENTS = {
+    "wall": "timeout={}",
+    "cpu": "cpu={}",
+    "memory": 'overrides={{"limits.memory": {}}}',
+}
+#: From this share of the memory that code can have on, little is left for the next cell; and none for this one.
+_MOSTLY, _ALL = 0.8, 0.95
+#: Variables of less than this share of the limit are not worth deleting.
+_VARIABLES = 0.2
 _WORDS = {
     "wall": "time: the cell ran for {observed}, its limit on wall time is {value}",
     "cpu": "cpu time: the cell used {observed} of processor time, its limit is {value}",
@@ -87,14 +99,18 @@ def hit(name: str, value: float, observed: float | None) -> LimitHit:
     return LimitHit(name, value, observed, f"limit on {words}. To allow more: {advice} in the policy.")
 
 
-def _advice(name: str, value: float, observed: float | None, *, task: bool = False) -> str:
-    """What to change: the option of a cell, or the argument of an executor, where there is one."""
+def _advice(name: str, value: float, observed: float | None, words: Words = "options") -> str:
+    """What to change: the option of a cell, or the argument in Python, where there is one."""
     if name == "gpu":
         return "memory_fraction under [limits.gpu]"
     key, more = "disk" if name == "files" else name, _more(name, value, observed)
-    if not task:
+    if words == "options":
         return f"{OPTIONS[name]} {more} or {key} under [limits]" if name in OPTIONS else f"{key} under [limits]"
     more = more if more.isdigit() else f'"{more}"'
+    if words == "python":
+        return (
+            f"{_ARGUMENTS[name].format(more)} or {key} under [limits]" if name in OPTIONS else f"{key} under [limits]"
+        )
     argument = f"timeout={more}" if name == "wall" else f'limits={{"{key}": {more}}}'
     return f"{argument}, or {key} under [limits]"
 
@@ -102,8 +118,58 @@ def _advice(name: str, value: float, observed: float | None, *, task: bool = Fal
 def in_words_of_a_task(hit: LimitHit) -> LimitHit:
     """The sentences are a cell's, with its options."""
     known = hit.name, hit.value, hit.observed
-    text = hit.text.replace(": the cell ", ": the task ").replace(_advice(*known), _advice(*known, task=True))
+    text = hit.text.replace(": the cell ", ": the task ").replace(_advice(*known), _advice(*known, "task"))
     return replace(hit, text=text)
+
+
+def in_words(hit: LimitHit, words: Words) -> LimitHit:
+    """The same sentence with the advice of a cell's options, or of Python's arguments."""
+    known = hit.name, hit.value, hit.observed
+    return replace(hit, text=hit.text.replace(_advice(*known), _advice(*known, words)))
+
+
+def _attainable(limit: float) -> float:
+    """What code can hold before the kernel refuses it more (bytes), which a bound on data does below the limit: it
+    counts what stacks and libraries reserve as well, of a kernel about 170 MiB. At least so much that what is compared
+    with it is above half of the limit: below that, memory is measured as a bound only."""
+    return max(limit / 2 / _MOSTLY, 0.95 * limit - (170 << 20))
+
+
+def memory_cause(limits: Limits, held: float) -> str:
+    """The words that memory, of which the sandbox held so much when its cell was ended, is what it lacked; empty where
+    enough was left. Libraries wait for memory, or end their process, where Python would have raised MemoryError."""
+    if held < _ALL * _attainable(limits.memory):
+        return ""
+    most = size(limits.memory, limits.memory)
+    return f"It held {size(held, limits.memory)} of its {most} of memory: that no more was left is the likely cause."
+
+
+def for_want_of_memory(hit: LimitHit, limits: Limits, cause: str, words: Words) -> LimitHit:
+    """A limit on time, of which more would not have helped."""
+    known = hit.name, hit.value, hit.observed
+    text = hit.text.replace(f" To allow more: {_advice(*known)}", f" {cause} {_more_memory(limits, words)}")
+    return replace(hit, text=text)
+
+
+def _more_memory(limits: Limits, words: Words) -> str:
+    return f"Let it hold less, or allow more: {_advice('memory', limits.memory, None, words)}"
+
+
+def died_for_want_of_memory(limits: Limits, cause: str, words: Words) -> str:
+    return f"{cause} {_more_memory(limits, words)} in the policy."
+
+
+def memory_left(limits: Limits, held: float, before: float, name: str, words: Words) -> str:
+    """What to do about variables that leave little for the next cell of the sandbox ``name``; else empty. ``before``:
+    what it held when it began, of which nothing can be deleted."""
+    if held < _MOSTLY * _attainable(limits.memory) or held - before < _VARIABLES * limits.memory:
+        return ""
+    restart = "box.restart()" if words == "python" else f"`%sandbox restart{'' if name == 'main' else f' {name}'}`"
+    most = size(limits.memory, limits.memory)
+    return (
+        f"It still holds {size(held, limits.memory)} of its {most} of memory, which leaves little for what comes next: "
+        f"delete variables (del), or start anew with {restart}."
+    )
 
 
 def uncountable(found: Uncountable) -> LimitHit:

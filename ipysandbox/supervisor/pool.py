@@ -228,6 +228,8 @@ class Pool:
             back = Back(instance.endpoints.channels, instance.endpoints.key)
             await _settled(back, instance)
             await _at_rest(instance)
+            # What it shares with others counts as a share, where that can be seen: once a start that is worth a look.
+            instance.exact_above(0, request.effective.policy.limits.memory)
             return Ready(instance, back, directory, folders, instance.measure().memory)
         except BaseException:
             if instance is not None and back is not None:

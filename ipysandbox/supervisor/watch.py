@@ -79,6 +79,11 @@ class Watch:
         first, now = self._first, self.usage
         return replace(now, disk=max(0, now.disk - first.disk), files=max(0, now.files - first.files))
 
+    @property
+    def first_memory(self) -> int:
+        """Bytes that the sandbox held when it began."""
+        return self._first.memory
+
     def wake(self) -> None:
         """Look now: something has ended."""
         self._looks_at_once = True
@@ -94,7 +99,7 @@ class Watch:
 
     def begin(self, cell: Cell, instance: Instance) -> None:
         """Read the meter of time before ``cell`` runs: what was used before is not its own."""
-        cell.cpu_before = self.usage.cpu
+        cell.cpu_before, cell.held = self.usage.cpu, self.usage.memory
         if time.monotonic() - self._looked > _JUST_NOW:
             with contextlib.suppress(ProcessLookupError):
                 cell.cpu_before = instance.cpu()
@@ -201,7 +206,7 @@ class Watch:
 
     def stop(self, cell: Cell, hit: LimitHit, *, soft: bool) -> None:
         """End the cell: time and output by an interrupt first, since the variables may be worth keeping."""
-        cell.hit = hit
+        cell.hit, cell.held = hit, self.usage.memory
         instance = self._box.instance
         if instance is None:
             return

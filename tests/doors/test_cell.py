@@ -207,6 +207,14 @@ def test_a_limit_is_one_clear_sentence_and_the_next_cell_works(notebook: Noteboo
     assert "still here" in notebook.run("%%sandbox limited\nprint(kept)").ok().stdout
 
 
+def test_a_full_sandbox_says_so_with_what_to_do(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox full --memory 600MiB\ndata = []\nwhile True:\n    data.append(bytearray(8 << 20))")
+    assert "'full' kept its variables. It still holds " in ran.error
+    assert "`%sandbox restart full`" in ran.error
+    assert "still holds" not in str(ran.notes)  # said once
+    notebook.run("%sandbox stop full").ok()
+
+
 def test_a_sandbox_that_dies_says_so_and_the_next_cell_gets_a_new_one(notebook: Notebook) -> None:
     notebook.run("%%sandbox mortal\nx = 1").ok()
     ran = notebook.run("%%sandbox mortal\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
@@ -290,6 +298,27 @@ def test_code_above_the_line_runs_nowhere(notebook: Notebook, cell: str) -> None
     assert ran.ename == "SyntaxError"
     assert "has to be the first line of its cell: nothing of this cell was run" in ran.error
     assert notebook.run("leaked").ename == "NameError"
+
+
+@pytest.mark.parametrize(
+    ("cell", "line"),
+    [
+        ("%%sandbox vars\n%%sandbox vars --timeout 5s\nx = 1", 2),
+        ("# the shield's\n%%sandbox vars\n\n# pasted\n  %%sandbox vars\nx = 1", 5),
+        ("%%sandbox vars\ndef f():\n    pass\n\n%%sandbox vars\nx = 1", 5),
+        ("%%sandbox vars\n%%sandbox vars\n%%bash\necho", 2),
+    ],
+)
+def test_a_line_that_stands_twice_is_named(notebook: Notebook, cell: str, line: int) -> None:
+    ran = notebook.run(cell)
+    assert ran.ename == "UsageError"
+    assert f"stands once more on line {line} of this cell, so nothing was run. Keep one" in str(ran.messages)
+
+
+def test_in_another_magics_text_the_line_is_none(notebook: Notebook) -> None:
+    ran = notebook.run("%%sandbox vars\n%%writefile results/cell.txt\n%%sandbox\nx = 1").ok()
+    assert "Writing results/cell.txt" in ran.stdout
+    (notebook.folder / "results" / "cell.txt").unlink()
 
 
 def test_comments_above_the_line_belong_to_the_cell(notebook: Notebook) -> None:

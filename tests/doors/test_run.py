@@ -115,6 +115,20 @@ def test_errors_and_findings_name_the_file(cli: Cli, file: Callable[..., str], s
     assert "cell.py" in cli("run", "--no-validate", file("x = (")).stderr
 
 
+@pytest.mark.parametrize("code", ["import os; os.system('ls')", "x = ("])
+def test_what_the_check_refuses_needs_no_sandbox(cli: Cli, file: Callable[..., str], tmp_path: Path, code: str) -> None:
+    done = cli("run", "--json", file(code), XDG_STATE_HOME=str(tmp_path))
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["status"], result["error"]["ename"]) == (3, "refused", "CheckRefused")
+    assert result["findings"]
+    assert [output["output_type"] for output in result["outputs"]] == ["error"]
+    query = cli("audit", "query", "--json", XDG_STATE_HOME=str(tmp_path)).stdout
+    records = {record["action"]: record for record in map(json.loads, query.splitlines())}
+    assert set(records) == {"cell.submitted", "check.verdict", "cell.result"}
+    assert records["check.verdict"]["details"]["verdict"] == "refused"
+    assert all(record["sandbox"] == "run" for record in records.values())
+
+
 def test_no_rule_can_allow_what_is_not_python(cli: Cli, file: Callable[..., str]) -> None:
     assert "[code] allow" not in cli("run", file("x = (")).stderr
     assert "[code] allow" in cli("run", file("import os; os.system('ls')")).stderr
@@ -308,6 +322,13 @@ def test_what_was_written_is_said_after_the_traceback(cli: Cli, file: Callable[.
     trace, _, rest = done.stderr.partition("ZeroDivisionError: division by zero\n")
     assert trace
     assert "written: results/a, results/b, results/c" in rest
+
+
+@pytest.mark.parametrize("code", ["%%sandbox\n1", "x = 1\n%sandbox status"])
+def test_a_notebooks_line_in_a_script_is_named(cli: Cli, file: Callable[..., str], code: str) -> None:
+    done = cli("run", file(code))
+    assert done.returncode == 1
+    assert "leave that line out" in done.stderr.splitlines()[-1]
 
 
 def test_what_a_failure_has_to_do_with_the_sandbox_is_said_last(cli: Cli, file: Callable[..., str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -149,7 +150,9 @@ def test_policy_shows_where_each_setting_comes_from(notebook: Notebook) -> None:
 
 def test_check_and_audit_speak_of_what_was_run(notebook: Notebook) -> None:
     notebook.run("%%sandbox seen\nimport os\nos.system('ls')")
-    assert "refused [call.os-system]" in notebook.run("%sandbox check seen").ok().stdout
+    checked = notebook.run("%sandbox check seen").ok().stdout
+    assert checked.startswith("The last cell of 'seen', as the check reads it:\ncell:")
+    assert "refused [call.os-system]" in checked
     trail = notebook.run("%sandbox audit seen").ok().stdout
     assert "sandbox.start" in trail
     assert "check.verdict" in trail
@@ -163,18 +166,26 @@ def test_doctor_prints_the_guarantees(notebook: Notebook) -> None:
     assert "files.write" in notebook.run("%sandbox doctor").ok().stdout
 
 
-@pytest.mark.parametrize("action", ["commit", "discard"])
-def test_what_this_version_lacks_says_so(notebook: Notebook, action: str) -> None:
-    assert "not available in this version" in notebook.run(f"%sandbox {action}").error
+@pytest.mark.parametrize(
+    ("action", "told"), [("commit", "files.write"), ("discard", "%sandbox restart drops all changes")]
+)
+def test_what_this_version_lacks_says_so_and_what_to_do(notebook: Notebook, action: str, told: str) -> None:
+    error = notebook.run(f"%sandbox {action}").error
+    assert "not available in this version" in error
+    assert told in error
 
 
 def test_a_projects_unapproved_policy_is_told_in_one_line_once(tmp_path: Path) -> None:
-    (tmp_path / "ipysandbox.toml").write_text('[limits]\nmemory = "64GiB"\nwall = "30s"\n')
+    variables = [f"OUR_VARIABLE_{n}" for n in range(100)]
+    (tmp_path / "ipysandbox.toml").write_text(
+        f'[limits]\nmemory = "64GiB"\nwall = "30s"\n[environment]\nallow = {json.dumps(variables)}\n'
+    )
     one = Notebook(tmp_path)
     try:
         [note] = one.run("%%sandbox\nprint('ran')").ok().notes
         assert "not granted" in note
         assert "limits.memory" in note
+        assert all(name in note for name in variables)  # what may be approved is not cut
         assert "ipysandbox policy trust" in note
         assert one.run("%%sandbox\n1").ok().notes == []
         assert "30s" in one.run("%sandbox policy").ok().stdout

@@ -57,6 +57,7 @@ OTHER = [
     {"environment.allow": ["LAB"]},
     {"data.source_path": "data"},
     {"output.widgets": True},
+    {"output.html": "isolate"},
     {"start.mode": "exec"},
 ]
 

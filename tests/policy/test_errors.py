@@ -184,6 +184,17 @@ def test_further_problems_are_told_with_the_first(machine: Machine) -> None:
     assert '(write "1s"' in str(caught.value.hint)  # each with what to write instead
 
 
+def test_a_path_that_is_not_there_is_told_with_a_key_that_is_unknown(machine: Machine) -> None:
+    file = machine.project_policy("[files]\nread = ['srcs']\n[limits]\nmemmory = '1GiB'\n")
+    inner = machine.project / "src"
+    for marker in (".git", "srcs"):  # a project of its own, with a folder of that name: the file speaks of its own
+        (inner / marker).mkdir()
+    for folder in (machine.project, inner):
+        with pytest.raises(PolicyError) as caught:
+            machine.resolve(cwd=folder)
+        assert [problem.message in str(caught.value) for problem in policy.lint(file)] == [True, True]
+
+
 def test_a_key_below_a_table_of_pyproject_is_told_its_place(machine: Machine) -> None:
     machine.write("pyproject.toml", "[tool.ipysandbox.files]\nrequire = ['network']\n")
     with pytest.raises(PolicyError, match=r"directly below \[tool\.ipysandbox\]"):

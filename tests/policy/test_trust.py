@@ -281,3 +281,42 @@ def test_approvals_at_the_same_time_are_all_remembered(machine: Machine) -> None
     with multiprocessing.get_context("fork").Pool(4) as pool:
         pool.map(approve_one, [(str(file), str(machine.home)) for file in files])
     assert all(policy.is_trusted(file, environ=machine.environ) for file in files)
+
+
+def test_every_entry_that_would_be_approved_is_shown(machine: Machine) -> None:
+    names = [f"data/{n:03}" for n in range(40)]
+    for name in names:
+        (machine.project / name).mkdir()
+    hosts = machine.home / "private"
+    hosts.mkdir()
+    entries = [*names, str(hosts)]
+    machine.user_policy("[files]\nread = ['src']")
+    file = machine.project_policy(f"[files]\nread = {json.dumps(entries)}\n[code]\nallow = ['call.os-system']")
+    _, (read, allow) = policy.loosens(file, environ=machine.environ)
+    (notice,) = machine.resolve().notices
+    for shown in (str(read), notice):
+        assert all(entry in shown for entry in entries)
+    assert read.lines() == ["files.read + 41 entries:", *(f"  {entry}" for entry in entries)]
+    assert allow.lines() == [str(allow)] == ["code.allow + call.os-system"]
+    machine.trust(file)
+
+
+@pytest.mark.parametrize(
+    ("write", "why"),
+    [
+        ([f"a{n}" for n in range(501)], "501 entries"),
+        ([f"{'a' * 200}/{'b' * 200}/{n}" for n in range(300)], "122 kB"),
+    ],
+)
+def test_what_is_too_much_to_be_read_can_not_be_approved(machine: Machine, write: list[str], why: str) -> None:
+    file = machine.project_policy(f"[files]\nwrite = {json.dumps(write)}")
+    (notice,) = machine.resolve().notices
+    assert "can't be approved as it is" in notice
+    assert why in notice
+    assert "policy trust" not in notice
+    assert len(notice) < 1000
+    with pytest.raises(PolicyError, match=why):
+        machine.trust(file)
+    with pytest.raises(PolicyError, match=why):
+        policy.check_approvable(file, environ=machine.environ)
+    assert not policy.is_trusted(file, environ=machine.environ)

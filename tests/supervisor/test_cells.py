@@ -654,6 +654,40 @@ def test_what_a_policy_says_of_cells_and_outputs_holds_from_the_next_start(proje
         assert box.run("kept").value == 2
 
 
+def test_a_setting_of_pythons_is_named_as_it_was_given(project: Path) -> None:
+    with pytest.raises(PolicyError, match=r"""^overrides\['limits\.memroy'\]: unknown key "memroy"\ndid you mean"""):
+        Sandbox(project=project, overrides={"limits.memroy": "1GiB"})
+    with Sandbox(project=project, overrides={"limits.memory": "1GiB"}) as box:
+        assert box.policy()["sources"]["limits.memory"] == "argument"
+
+
+def test_a_policy_that_can_not_be_read_costs_no_variables(project: Path) -> None:
+    with Sandbox(project=project) as box:
+        box.run("kept = 1")
+        (project / "ipysandbox.toml").write_text("[limits]\nmemmory = '1GiB'\n")
+        with pytest.raises(PolicyError, match=r"ipysandbox\.toml:2: .*unknown key") as caught:
+            box.restart()
+        assert "Nothing was restarted" in str(caught.value)
+        assert box.run("kept").value == 1
+        (project / "ipysandbox.toml").unlink()
+        box.restart()
+        assert box.run("'kept' in globals()").value is False
+
+
+def test_outputs_in_frames_are_for_a_sandbox_that_has_known_of_them_from_its_start(
+    project: Path, tmp_path: Path
+) -> None:
+    own, renderer = tmp_path / "own.toml", "import os; os.environ.get('PLOTLY_RENDERER')"
+    own.write_text("[output]\nhtml = 'sanitize'\n")
+    with Sandbox(own, project=project) as box:
+        assert box.run(renderer).value is None
+        own.write_text("[output]\nhtml = 'isolate'\n")
+        assert box.start()
+        result = box.run(renderer)
+        assert result.value == "colab"
+        assert "The policy has changed (output.html), so the sandbox is new." in result.notices
+
+
 def test_a_project_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"the project folder .*/nowhere does not exist"):
         Sandbox(project=tmp_path / "nowhere").run("1")

@@ -13,7 +13,7 @@ import pytest
 
 from ipysandbox import PolicyError, RunResult, Sandbox
 from ipysandbox.backends.linux import cgroup
-from ipysandbox.supervisor.limits import hit, in_words_of_a_task
+from ipysandbox.supervisor.limits import hit, in_words, in_words_of_a_task
 
 MakeBox = Callable[..., Sandbox]
 
@@ -457,6 +457,89 @@ def test_the_advice_is_a_limit_that_fits(name: str, value: float, observed: floa
 )
 def test_the_advice_to_an_executor_is_an_argument(name: str, value: float, observed: float, advice: str) -> None:
     assert f". To allow more: {advice}" in in_words_of_a_task(hit(name, value, observed)).text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "observed", "advice"),
+    [
+        ("memory", 300 << 20, None, 'overrides={"limits.memory": "600MiB"} or memory under [limits] in the policy.'),
+        ("wall", 1.0, 1.2, 'timeout="2s" or wall under [limits] in the policy.'),
+        ("cpu", 300.0, 700.0, 'cpu="20min" or cpu under'),
+        ("output", 1 << 20, 3 << 20, "output under [limits] in the policy."),
+    ],
+)
+def test_the_advice_in_python_is_an_argument(name: str, value: float, observed: float, advice: str) -> None:
+    assert f". To allow more: {advice}" in in_words(hit(name, value, observed), "python").text
+
+
+def test_a_sandbox_of_pythons_gets_pythons_advice(box: Sandbox) -> None:
+    result = box.run("while True: pass", timeout=0.5)
+    assert result.limit is not None
+    assert 'To allow more: timeout="1s" or wall under [limits]' in result.limit.text
+
+
+_FILL = """
+data = []
+try:
+    while True:
+        data.append(bytearray(8 << 20))
+except MemoryError:
+    pass
+"""
+
+
+@pytest.mark.parametrize("memory", ["256MiB", "300MiB", "512MiB"])
+def test_a_small_sandbox_that_holds_nothing_is_not_called_full(make_box: MakeBox, memory: str) -> None:
+    result = make_box(overrides={"limits.memory": memory}).run("bytearray(4 << 30)")
+    ended_by(result, "memory", state_kept=True)
+    assert result.hint == ""
+
+
+def test_variables_that_leave_little_memory_are_told_with_what_to_do(make_box: MakeBox) -> None:
+    box = make_box(overrides={"limits.memory": "600MiB"})
+    result = box.run("bytearray(4 << 30)")
+    ended_by(result, "memory", state_kept=True)
+    assert result.hint == ""  # it holds nothing
+    result = box.run("data = []\nwhile True:\n    data.append(bytearray(8 << 20))")
+    ended_by(result, "memory", state_kept=True)
+    assert result.hint.startswith("It still holds ")
+    assert "of its 600.0 MiB of memory" in result.hint
+    assert "box.restart()" in result.hint
+    assert result.notices[-1] == result.hint
+    assert box.run("del data").hint == ""
+
+
+@pytest.mark.parametrize(("options", "name"), [({"timeout": 1}, "wall"), ({"cpu": 1}, "cpu")])
+def test_memory_is_named_where_it_is_what_a_cell_waited_for(
+    make_box: MakeBox, options: dict[str, float], name: str
+) -> None:
+    """As OpenBLAS does, which asks again and again for what it doesn't get."""
+    box = make_box(overrides={"limits.memory": "600MiB"})
+    plain = box.run("while True: pass", **options)
+    ended_by(plain, name, state_kept=True)
+    assert plain.hint == ""
+    assert box.run(_FILL).status == "ok"
+    result = box.run("while True: pass", **options)
+    assert (result.status, result.limit.name) == ("limit", name)
+    assert "of its 600.0 MiB of memory: that no more was left is the likely cause" in result.hint
+    assert result.hint in result.limit.text
+    assert 'allow more: overrides={"limits.memory": "1200MiB"}' in result.limit.text
+    assert "timeout=" not in result.limit.text
+
+
+def test_memory_is_named_where_it_is_what_a_process_ended_for(make_box: MakeBox) -> None:
+    """As OpenBLAS does, too."""
+    box = make_box(overrides={"limits.memory": "600MiB"})
+    end = "import os\nos._exit({})"
+    assert "memory" not in box.run(end.format(1)).error.evalue
+    box.run(_FILL)
+    result = box.run(end.format(1))
+    assert (result.status, result.state_kept) == ("died", False)
+    assert "likely cause" in result.hint
+    assert result.hint in result.error.evalue
+    assert 'overrides={"limits.memory": "1200MiB"}' in result.error.evalue
+    box.run(_FILL)
+    assert box.run(end.format(0)).hint == ""  # it was meant to
 
 
 def test_socket_buffers_count_as_memory(make_box: MakeBox) -> None:

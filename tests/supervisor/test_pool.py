@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from ipysandbox import Sandbox
 from ipysandbox.audit import tail
 from ipysandbox.backends.linux.processes import children, tree
+from ipysandbox.display_tables import status_text
 from ipysandbox.supervisor.spawn import Supervisor
 
 MakeBox = Callable[..., Sandbox]
@@ -64,6 +66,7 @@ def test_one_that_waits_is_nobodys_until_it_is_taken(make_box: MakeBox) -> None:
     _one_waits(box)
     state = Supervisor.current().request("GET", "/state")
     assert 0 < state["pool"]["memory"] < 400 << 20
+    assert re.search(r"next start +fork +1 ready, at most [\d.]+ MiB", status_text(box.status()))
     assert all(sandbox["name"] != "pool" for sandbox in state["sandboxes"])
     assert not [record for record in tail(200) if record["sandbox"] == "pool"]
     other = make_box()

@@ -170,6 +170,12 @@ def array(dtype, shape, index=0):
 
 INT64 = np.zeros(1, "i8").tobytes()
 RANGE = {"t": "index", "k": "range", "v": [0, 1, 1], "n": None}
+
+
+def with_attrs(attrs):
+    return value({"t": "frame", "a": [], "c": {**RANGE, "v": [0, 0, 1]}, "i": RANGE, "m": attrs})
+
+
 HOSTILE = {
     "not-a-dict": ([], []),
     "other-version": ({"v": 2, "value": 1}, []),
@@ -216,6 +222,10 @@ HOSTILE = {
     "endless-range-index": value({"t": "index", "k": "range", "v": [0, {"v": "7fffffffffffffff"}, 1], "n": None}),
     "zero-step": value({"t": "range", "v": [0, 1, 0]}),
     "unequal-table": value({"t": "frame", "a": [], "c": RANGE, "i": RANGE}),
+    "attrs-of-a-kind": with_attrs([]),
+    "attrs-with-a-key-of-a-kind": with_attrs({"t": "dict", "k": [1], "v": ["x"]}),
+    "attrs-with-a-value-of-a-kind": with_attrs({"t": "dict", "k": ["x"], "v": [{"t": "date", "v": [1, 1, 1]}]}),
+    "attrs-too-large": with_attrs({"t": "dict", "k": ["x"], "v": ["y" * 70_000]}),
     "column-of-2d": value(
         {"t": "series", "a": {"k": "numpy", "a": array("<i8", [1, 1])}, "i": RANGE, "n": None}, INT64
     ),

@@ -266,3 +266,17 @@ def test_floats_that_json_lacks_arrive():
     assert got[1] == -math.inf
     assert math.isnan(got[2])
     assert math.copysign(1, got[3]) == -1
+
+
+def test_what_is_noted_about_a_table_crosses_with_it_as_far_as_it_is_plain():
+    plain = {"units": {"a": "kg", "b": None}, "made": [2024, 1.5, True, ("x",)], "größe": "ß"}
+    shared: list = [1] * 10
+    for _ in range(7):
+        shared = [shared] * 100
+    other = {1: "x", "when": dt.date(2024, 1, 1), "f": len, "much": "x" * 100_000, "shared": shared}
+    for table in (pd.DataFrame({"a": [1, 2]}), pd.Series([1.0])):
+        table.attrs = {**other, **plain}
+        crossed = cross(table)
+        assert same(crossed.attrs, plain)
+        table.attrs = {}
+        assert cross(table).attrs == {}

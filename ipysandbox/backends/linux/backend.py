@@ -388,6 +388,9 @@ def _environment(effective: Effective, threads: int, *, home: str, temporary: st
         "PYTHONDONTWRITEBYTECODE": "1",
         "IPYSANDBOX": "1",
     }
+    if not effective.policy.network.allow:
+        # pip asks an unreachable index five times, with pauses.
+        env |= {"PIP_RETRIES": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     if effective.policy.output.html == "isolate":
         # The one of Plotly's own settings under which each figure is a page for itself.
         env |= {"IPYSANDBOX_HTML": "isolate", "PLOTLY_RENDERER": "colab"}
