@@ -148,6 +148,19 @@ def number_from(sock, ioctl): return struct.unpack("i", fcntl.ioctl(sock, ioctl,
     assert told == [["lo"], [0, True], 3, True, 0]
 
 
+def test_buffers_of_sockets_are_as_large_as_they_are_counted(tell: Callable[[str], Any]) -> None:
+    """Each could hold twice `net.core.wmem_max`, and no meter tells what is in one."""
+    assert tell("""
+import socket
+pair = socket.socketpair()
+def sizes(): return [pair[0].getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
+before = sizes()
+for option in (socket.SO_SNDBUF, socket.SO_RCVBUF): pair[0].setsockopt(socket.SOL_SOCKET, option, 4 << 20)
+pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+[before == sizes(), pair[0].getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED)]
+""") == [True, 1]
+
+
 def test_programs_inside_can_talk_to_each_other(tell: Callable[[str], Any]) -> None:
     told = tell("""
 import socket, threading
