@@ -757,7 +757,7 @@ def test_what_the_user_has_made_since_the_supervisor_was_killed_stays(
     while own.stat().st_ctime_ns <= last:  # the clock of file systems goes in steps
         own.touch()
     # The time of a last change can't be set: as if the sandbox had ended longer ago.
-    (record,) = records()
+    record = record_of(project)
     os.utime(record, ns=(0, last - int(left_behind._MARGIN_SECONDS * 1e9)))
     assert len(disarm([results])) == 3
     assert {path.name for path in results.iterdir()} == {"envrc.untrusted.env", "n", "conftest.py"}
@@ -791,7 +791,7 @@ def test_after_the_machines_next_start_file_systems_may_have_other_numbers(
     (project / "results").mkdir()
     (project / "results" / "own.ipynb").write_text("the user's")
     crash(LAY)
-    (record,) = records()
+    record = record_of(project)
     fields = json.loads(record.read_text())
     other = fields["device"] + 1
     fields["here"] = {name: [kind, other, *rest] for name, (kind, _, *rest) in fields["here"].items()}
@@ -819,7 +819,7 @@ def test_of_more_names_than_a_record_holds_the_older_are_the_users(
     for number in range(50):
         (project / "results" / f"{number}.ipynb").write_text("the user's")
     crash(LAY)
-    (record,) = records()
+    record = record_of(project)
     fields = json.loads(record.read_text())
     fields |= {"here": dict(list(fields["here"].items())[:10]), "whole": False}
     record.write_text(json.dumps(fields))
@@ -874,7 +874,7 @@ def test_a_sandbox_that_has_not_ended_is_waited_for(
     project: Path, crash: Callable[[str], Sandbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(LAY)
-    (record,) = records()
+    record = record_of(project)
     fields = json.loads(record.read_text())
     with subprocess.Popen(["sleep", "60"]) as process:
         fields["processes"] = [[process.pid, left_behind.processes.started(process.pid)]]
