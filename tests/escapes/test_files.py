@@ -687,7 +687,8 @@ def records() -> list[Path]:
 
 
 def record_of(project: Path) -> Path:
-    (found,) = (path for path in records() if json.loads(path.read_text())["path"] == str(project / "results"))
+    known = (path for path in records() if path.suffix == ".json")  # beside it what says that its sandbox is at rest
+    (found,) = (path for path in known if json.loads(path.read_text())["path"] == str(project / "results"))
     return found
 
 
