@@ -311,10 +311,10 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_value_is_refused(name):
     tree, buffers = HOSTILE[name]
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(ValueError):  # noqa: PT011  (that it is this class is the promise)
         decode(tree, buffers)
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
 
 
 def test_deep_nesting_is_refused_without_exhausting_the_stack():
