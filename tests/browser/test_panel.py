@@ -91,6 +91,10 @@ def card(page: Any, name: str) -> Any:
     return page.locator(f".jp-ipysandbox-card[aria-label='Sandbox {name}']")
 
 
+def picture(page: Any, name: str) -> None:
+    page.screenshot(path=f"/tmp/panelpics/{name}.png")
+
+
 def tab(page: Any, name: str) -> None:
     page.locator(f"#ipysandbox-tab-{name}").click()
 
@@ -158,7 +162,7 @@ def test_what_a_sandbox_does_is_seen_and_stopped_while_the_notebook_is_busy(in_b
 
         tab(page, "policy")
         page.get_by_text("STUDY_API_KEY").wait_for()
-        page.get_by_text("4GiB → 64GiB").wait_for()
+        page.get_by_text("4\u202fGiB → 64\u202fGiB").wait_for()
         assert serious(page) == []
         page.get_by_role("button", name="project:2").click()
         page.wait_for_function(
@@ -285,6 +289,69 @@ def test_two_notebooks_have_their_own_cards_and_what_stops_one_leaves_the_other(
         assert in_browser(work, _OFFLINE).complaints == []
 
 
+@pytest.mark.timeout(240)
+def test_a_notebook_is_offered_what_it_has_not_loaded_and_keeps_its_sandbox_when_it_is_renamed(
+    in_browser: Run, tmp_path: Path
+) -> None:
+    folder, name = tmp_path / "study", f"box-{os.getpid()}"
+    notebook(folder, name="plain")
+    book = nbformat.read(folder / "plain.ipynb", 4)
+    book.cells = [nbformat.v4.new_code_cell(f"# what it is for\n%%sandbox {name}\n1")]
+    nbformat.write(book, folder / "plain.ipynb")
+
+    def work(page: Any) -> Watched:
+        watched = Watched(page)
+        page.goto(f"{address}/lab/tree/plain.ipynb?token={TOKEN}&reset")
+        page.wait_for_function(_IDLE, timeout=60_000)
+        page.keyboard.press("Control+Shift+c")
+        page.locator(".lm-CommandPalette-input:visible").fill("show sandboxes")
+        page.keyboard.press("Enter")
+        page.wait_for_function("document.activeElement?.closest('.jp-ipysandbox-Panel') !== null")
+        page.get_by_text("ipysandbox is not loaded in plain.ipynb").wait_for()
+        page.locator(".jp-ipysandbox-toggle").click()
+        page.locator(".jp-Dialog").get_by_role("button", name="Load it").click()
+        page.get_by_text("ipysandbox is not loaded in plain.ipynb").wait_for(state="hidden", timeout=30_000)
+        assert page.evaluate("jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel.source") == (
+            "%load_ext ipysandbox"
+        )
+        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+        page.locator(".jp-ipysandbox-shield[data-state=idle]").wait_for(timeout=60_000)
+        page.evaluate("() => window.jupyterapp.shell.currentWidget.context.rename('peak.ipynb')")
+        card(page, name).get_by_role("button", name="peak.ipynb").wait_for()
+        assert page.locator(".jp-ipysandbox-shield[data-state=idle]").count() == 1
+        tab(page, "policy")
+        page.locator("option", has_text=f"{name} – peak.ipynb").wait_for(state="attached")
+        assert page.locator("select[aria-label='Whose policy']").input_value() != "here"
+
+        # All that it asks for is read before it is approved, also what the dialog has no room for.
+        folders = [tmp_path / f"data-{number:02}" for number in range(60)]
+        for one in folders:
+            one.mkdir()
+        (folder / "ipysandbox.toml").write_text(f"[files]\nread = {json.dumps([str(one) for one in folders])}\n")
+        page.get_by_role("button", name="Read the policy again").click()
+        page.get_by_role("button", name="Approve…").click()
+        listed = page.locator(".jp-Dialog .jp-ipysandbox-wishlist")
+        assert listed.locator("code").all_inner_texts() == [str(one) for one in folders]
+        assert listed.evaluate("(list) => list.scrollHeight > list.clientHeight")
+        listed.locator("code").last.scroll_into_view_if_needed()
+        picture(page, "approve")
+        page.locator(".jp-Dialog").get_by_role("button", name="Cancel").click()
+
+        page.evaluate("() => { window.jupyterapp.commands.execute('ipysandbox:doctor'); }")
+        report = page.locator(".jp-ipysandbox-DoctorDialog")
+        report.locator("table").wait_for(timeout=60_000)
+        picture(page, "doctor")
+        content = page.locator(".jp-Dialog-content").bounding_box()
+        inside = report.bounding_box()
+        assert inside["y"] + inside["height"] < content["y"] + content["height"]
+        report.locator(".jp-ipysandbox-facts").scroll_into_view_if_needed()
+        return watched
+
+    environ = {**os.environ, "IPYSANDBOX_PANEL": ""}
+    with jupyterlab(folder, tmp_path / "state", environ=environ) as address:
+        assert in_browser(work, _OFFLINE).complaints == []
+
+
 def test_new_cells_begin_sandboxed_where_that_is_asked_for_and_notebook_7_has_the_panel(
     in_browser: Run, tmp_path: Path
 ) -> None:
@@ -295,6 +362,7 @@ def test_new_cells_begin_sandboxed_where_that_is_asked_for_and_notebook_7_has_th
         page.goto(f"{address}/notebooks/study.ipynb?token={TOKEN}")
         page.wait_for_function(_IDLE, timeout=60_000)
         page.locator(".jp-ipysandbox-toggle").click()
+        page.locator(".jp-Dialog").get_by_role("button", name="Load it").click()
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
         page.locator(".jp-ipysandbox-shield[data-state=idle]").first.click(timeout=60_000)
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:insert-cell-below'); }")
