@@ -5,7 +5,7 @@ import { Signal } from '@lumino/signaling';
 
 import type { NotebookWidget } from './notebooks';
 
-const MAGIC = '%%sandbox';
+export const MAGIC = '%%sandbox';
 export const LOAD = '%load_ext ipysandbox';
 
 /** What it is about on the kernel's side. */

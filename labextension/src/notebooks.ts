@@ -11,14 +11,13 @@ import type { ISignal } from '@lumino/signaling';
 import { Signal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
 
-import { LOAD, kernelOf } from './extension';
+import { LOAD, MAGIC, kernelOf } from './extension';
 import type { Extension } from './extension';
 import { shieldIcon } from './icon';
 import { belongs } from './tokens';
 import type { Front, Sandbox, SandboxesModel } from './tokens';
 import { stateLabel } from './words';
 
-const MAGIC = '%%sandbox';
 /** What a new cell begins with, and all that it holds before something is typed. */
 const BEGUN = `${MAGIC}\n`;
 const OPTION = 'ipysandbox';
@@ -231,7 +230,8 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
     const { button } = await showDialog({
       title: trans.__('ipysandbox is not loaded in this notebook'),
       body: trans.__(
-        'Its kernel does not know %%sandbox yet: cells that begin with it do not run before “%1” has run.',
+        'Its kernel does not know %1 yet: cells that begin with it do not run before “%2” has run.',
+        MAGIC,
         LOAD
       ),
       buttons: [

@@ -247,12 +247,16 @@ export class SandboxesPanel extends ReactWidget {
   /** Asked for by a command, a click or the bar's button: the next key is the panel's. */
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
-    const card = this.node.querySelector<HTMLElement>('.jp-ipysandbox-card[data-chosen=true]');
-    const target = card ?? this.node.querySelector<HTMLElement>(`#ipysandbox-tab-${this.tab}`);
-    if (!this.quiet) {
-      target?.focus();
-    }
+    const { quiet } = this;
     this.quiet = false;
+    const focus = (): void => {
+      const card = this.node.querySelector<HTMLElement>('.jp-ipysandbox-card[data-chosen=true]');
+      (card ?? this.node.querySelector<HTMLElement>(`#ipysandbox-tab-${this.tab}`))?.focus();
+    };
+    if (!quiet) {
+      // When it is drawn, and after the command palette has given the focus back to where it was.
+      void this.renderPromise?.then(() => requestAnimationFrame(focus));
+    }
   }
 
   protected override onAfterShow(message: Message): void {

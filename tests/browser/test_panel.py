@@ -306,9 +306,11 @@ def test_a_notebook_is_offered_what_it_has_not_loaded_and_keeps_its_sandbox_when
         page.keyboard.press("Control+Shift+c")
         page.locator(".lm-CommandPalette-input:visible").fill("show sandboxes")
         page.keyboard.press("Enter")
-        page.wait_for_function("document.activeElement?.closest('.jp-ipysandbox-Panel') !== null")
+        page.wait_for_function("document.activeElement?.closest('.jp-ipysandbox-Panel')")
         page.get_by_text("ipysandbox is not loaded in plain.ipynb").wait_for()
         page.locator(".jp-ipysandbox-toggle").click()
+        page.locator(".jp-Dialog").get_by_text("Its kernel does not know %%sandbox yet").wait_for()
+        picture(page, "offer")
         page.locator(".jp-Dialog").get_by_role("button", name="Load it").click()
         page.get_by_text("ipysandbox is not loaded in plain.ipynb").wait_for(state="hidden", timeout=30_000)
         assert page.evaluate("jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel.source") == (

@@ -465,7 +465,7 @@ function Names(
 }
 
 const moreText = (count: number, trans: TranslationBundle): string =>
-  trans.__('… and %1 more, which “%sandbox policy” lists', count);
+  trans.__('… and %1 more, which “%2” lists', count, '%sandbox policy');
 
 function Variables(props: ViewProps): React.JSX.Element {
   const { view, trans } = props;

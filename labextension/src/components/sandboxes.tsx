@@ -2,7 +2,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { LOAD } from '../extension';
+import { LOAD, MAGIC } from '../extension';
 import { baseName } from '../format';
 import { belongs, keyOf } from '../tokens';
 import type { Action, Front, Sandbox, SandboxesModel } from '../tokens';
@@ -71,8 +71,9 @@ function Missing(props: SandboxesProps): React.JSX.Element | null {
     <div className="jp-ipysandbox-missing" role="status">
       <p>
         {trans.__(
-          'ipysandbox is not loaded in %1: its cells with %%sandbox do not run before “%2” has run.',
+          'ipysandbox is not loaded in %1: its cells with %2 do not run before “%3” has run.',
           baseName(notebook.path),
+          MAGIC,
           LOAD
         )}
       </p>
@@ -134,8 +135,8 @@ function Body(props: SandboxesProps): React.JSX.Element | null {
           <pre>{LOAD}</pre>
         </>
       )}
-      <p>{trans.__('Then put this on top of a cell to run it in a sandbox:')}</p>
-      <pre>%%sandbox</pre>
+      <p>{trans.__('Put this on top of a cell to run it in a sandbox:')}</p>
+      <pre>{MAGIC}</pre>
     </div>
   );
 }
