@@ -141,6 +141,8 @@ export function settingText(key: string, trans: TranslationBundle): Named {
       trans.__('Graphics memory'),
       trans.__('Share of each card’s memory')
     ],
+    'files.read': [trans.__('Reads'), trans.__('What code may read besides the project')],
+    'files.write': [trans.__('Writes'), trans.__('Folders whose changes stay')],
     'files.workspace': [
       trans.__('Rest of the project'),
       trans.__('overlay: changes go to a copy that is dropped; readonly: they are refused')
