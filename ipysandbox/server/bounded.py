@@ -40,6 +40,11 @@ def text(value: object, limit: int = MAX_TEXT) -> str:
     return "".join("\ufffd" if unicodedata.category(char) in _DECEIVING else char for char in shown)
 
 
+def lines(value: object, limit: int = MAX_SENTENCE) -> str:
+    """As ``text``, of a message of several lines."""
+    return "\n".join(text(line, limit) for line in value[:limit].split("\n")) if isinstance(value, str) else ""
+
+
 def number(value: object) -> float | None:
     """A finite number from 0 to 2**53; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):

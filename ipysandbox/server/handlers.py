@@ -15,7 +15,7 @@ from tornado import web
 
 from ipysandbox import doctor
 from ipysandbox.server import bounded
-from ipysandbox.server.policy_view import View
+from ipysandbox.server.policy_view import View, folder_of
 from ipysandbox.server.supervisors import ACTIONS, Refused, Supervisors
 
 DESCRIPTION = files("ipysandbox.server").joinpath("openapi.json")
@@ -113,7 +113,10 @@ class TrustHandler(_AboutPolicy):
             folder = self.folder_of(asked["path"])
         else:
             effective = await self.sandbox_policy(asked.get("supervisor", ""), asked.get("sandbox", ""))
-            folder = Path(bounded.text(effective.get("project"), 1000))
+            named = folder_of(effective)
+            if named is None:
+                raise Refused(502, "The sandbox's supervisor gave an answer that this version does not understand.")
+            folder = named
         digest, view = asked.get("digest", ""), self.view()
         await self.supervisors.look(f"trust {folder} {digest}", lambda: view.approve(folder, digest))
         self.reply(200, {"digest": digest})

@@ -5,18 +5,33 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ipysandbox.errors import PolicyError, SandboxError
-from ipysandbox.policy import check_approvable, is_trusted, loosens, project_policy, resolve, trust
+from ipysandbox.policy import (
+    NotGranted,
+    check_approvable,
+    is_trusted,
+    lint,
+    loosens,
+    project_policy,
+    resolve,
+    trust,
+)
 from ipysandbox.policy.discovery import ADMIN_FILES
 from ipysandbox.policy.source import read_document
 from ipysandbox.server import bounded
 from ipysandbox.server.places import Places
 
+#: Of one thing that a project's policy asks for: more is approved in a terminal.
+_MOST_ENTRY = 1000
+#: And of all of them together, as many as somebody may still read.
+_MOST_ENTRIES = 500
+_LISTS = ("read", "write", "hidden", "protected", "notices")
 #: A source that is a file: its kind, and where it lies.
 _FILE = re.compile(r"(user|project|policy) file (/.*)", re.DOTALL)
 
@@ -33,20 +48,20 @@ class View:
         try:
             shown = self._shown(resolve(cwd=folder, environ=self.environ).to_json())
         except PolicyError as error:
-            return {**self._empty(folder), "problem": self._problem(error)}
+            return {**self._empty(folder), "problem": self._problems(error, folder)}
         return {**shown, "file": self._project_file(folder)}
 
     def of_sandbox(self, effective: Mapping[str, Any]) -> dict[str, Any]:
         """What a sandbox runs under, from its supervisor's answer, and what is wrong by now with its policy's files."""
         shown = self._shown(effective)
-        if not os.path.isabs(shown["project"]):
+        folder = folder_of(effective)
+        if folder is None:
             return shown
-        project = Path(shown["project"])
         try:
-            resolve(cwd=project, environ=self.environ)
+            resolve(cwd=folder, environ=self.environ)
         except PolicyError as error:
-            shown["problem"] = self._problem(error)
-        return {**shown, "file": self._project_file(project)}
+            shown["problem"] = self._problems(error, folder)
+        return {**shown, "file": self._project_file(folder)}
 
     def _shown(self, effective: Mapping[str, Any]) -> dict[str, Any]:
         """A policy that was resolved, now or when a sandbox started; nothing about its files as they are."""
@@ -55,12 +70,12 @@ class View:
             "project": bounded.text(effective.get("project"), 1000),
             "too_wide": effective.get("project_is_home") is True,
             "settings": self._settings(_mapping(effective.get("policy")), _mapping(effective.get("sources"))),
-            "read": bounded.texts(effective.get("read")),
-            "write": bounded.texts(effective.get("write")),
-            "hidden": bounded.texts(effective.get("hidden")),
-            "protected": bounded.texts(effective.get("protected")),
+            **{key: bounded.texts(effective.get(key)) for key in _LISTS},
             "variables": {key: bounded.texts(environment.get(key)) for key in _VARIABLES},
-            "notices": bounded.texts(effective.get("notices")),
+            "totals": {
+                **{key: _length(effective.get(key)) for key in _LISTS},
+                **{key: _length(environment.get(key)) for key in _VARIABLES},
+            },
             "problem": None,
             "file": None,
         }
@@ -70,12 +85,16 @@ class View:
         path = project_policy(folder, environ=self.environ)
         if path is None:
             raise PolicyError("no policy file speaks about this folder", hint="look again")
+        if not _shown_whole(loosens(path, environ=self.environ)[1]):
+            raise _too_long(path)
         trust(path, expect=digest, environ=self.environ)
 
     def _empty(self, folder: Path) -> dict[str, Any]:
-        lists: dict[str, Any] = {key: [] for key in ("settings", "read", "write", "hidden", "protected", "notices")}
+        lists: dict[str, Any] = {key: [] for key in ("settings", *_LISTS)}
         variables: dict[str, list[str]] = {key: [] for key in _VARIABLES}
-        return {"project": str(folder), "too_wide": False, **lists, "variables": variables, "file": None}
+        totals = dict.fromkeys((*_LISTS, *_VARIABLES), 0)
+        named = {"project": str(folder), "too_wide": False, "file": None}
+        return {**named, **lists, "variables": variables, "totals": totals}
 
     def _settings(self, policy: Mapping[str, Any], sources: Mapping[str, Any]) -> list[dict[str, Any]]:
         found = []
@@ -103,13 +122,30 @@ class View:
                 line = None  # it has changed since, and its error is told elsewhere
         return {"file": bounded.text(path, 1000), "line": line, "opens": self.places.opens(path)}
 
+    def _problems(self, error: PolicyError, folder: Path) -> dict[str, Any]:
+        """What is wrong with a policy, and everything else that is wrong with the same file, each with its place."""
+        found: list[PolicyError] = []
+        if error.file and os.path.isabs(error.file):
+            try:
+                project = folder if Path(error.file).parent not in (folder, *folder.parents) else None
+                found = [problem.error() for problem in lint(error.file, project=project, environ=self.environ)]
+            except SandboxError:
+                found = []  # it has changed since
+        first, *others = found or [error]
+        shown = [self._problem(other) for other in others[: bounded.MAX_ENTRIES]]
+        return {**self._problem(first), "others": shown}
+
     def _problem(self, error: PolicyError) -> dict[str, Any]:
         place = None
         if error.file and os.path.isabs(error.file):
             place = self._place(error.file, line=error.line)
         # Its message names the place too.
         message = error.message.removeprefix(f"{error.file}:{error.line}: ").removeprefix(f"{error.file}: ")
-        return {"message": bounded.text(message, 2000), "hint": bounded.text(error.hint, 1000) or None, "place": place}
+        return {
+            "message": bounded.lines(message, 2000),
+            "hint": bounded.lines(error.hint, 1000) or None,
+            "place": place,
+        }
 
     def _project_file(self, folder: Path) -> dict[str, Any] | None:
         """The project's own policy file and what of it does not count before it is approved; None if it has none."""
@@ -125,18 +161,57 @@ class View:
             "place": self._place(str(path)),
             "digest": digest,
             "trusted": trusted,
-            "wishes": [
-                {"key": wish.key, "text": bounded.text(str(wish).removeprefix(wish.key).strip(), 1000)}
-                for wish in wishes[: bounded.MAX_ITEMS]
-            ],
+            "wishes": _wishes(wishes),
             "refused": None,
         }
         if wishes and not trusted:
             try:
+                if not _shown_whole(wishes):
+                    raise _too_long(path)
                 check_approvable(path, environ=self.environ)
             except PolicyError as error:
                 shown["refused"] = self._problem(error)
         return shown
+
+
+def folder_of(effective: Mapping[str, Any]) -> Path | None:
+    """The folder whose policy holds for the next sandbox like this one; None for an answer that names none.
+
+    Where its code begins rather than its project: a policy file that was added there since makes that the project.
+    """
+    named = effective.get("folder", effective.get("project"))
+    return Path(named) if isinstance(named, str) and os.path.isabs(named) and "\0" not in named else None
+
+
+def _entries(wish: NotGranted) -> list[str]:
+    """Each thing that a wish asks for: of a list, every one of its own."""
+    if isinstance(wish.wanted, tuple):
+        return [str(entry) for entry in wish.wanted]
+    return [str(wish).removeprefix(wish.key).strip()]
+
+
+def _wishes(wishes: Sequence[NotGranted]) -> list[dict[str, Any]]:
+    shown, left = [], _MOST_ENTRIES
+    for wish in wishes:
+        entries = _entries(wish)
+        fit = [bounded.text(entry, _MOST_ENTRY) for entry in entries[:left]]
+        left -= len(fit)
+        shown.append({"key": wish.key, "entries": fit, "total": len(entries)})
+    return shown
+
+
+def _shown_whole(wishes: Sequence[NotGranted]) -> bool:
+    """Whether the panel shows everything that is asked for, letter by letter: nothing else may be approved in it."""
+    entries = [entry for wish in wishes for entry in _entries(wish)]
+    return len(entries) <= _MOST_ENTRIES and all(bounded.text(entry, _MOST_ENTRY) == entry for entry in entries)
+
+
+def _too_long(path: Path) -> PolicyError:
+    return PolicyError(
+        "what it asks for is too long, or has letters that can't be seen, to be shown whole in the panel",
+        file=str(path),
+        hint=f"Read the file, then approve it in a terminal: ipysandbox policy trust {shlex.quote(str(path))}",
+    )
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -150,6 +225,10 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 _VARIABLES = ("passed", "withheld", "not_passed", "unset")
 _KINDS = ("built-in", "user", "project", "policy", "administrator", "cell option")
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, list) else 0
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

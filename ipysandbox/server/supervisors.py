@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,9 @@ MAX_SUPERVISORS = 100
 LAST_RESORT = "If that lasts, restart the kernel of its notebook: that ends it with all its sandboxes."
 
 ACTIONS = ("interrupt", "kill", "restart")
+
+#: As jupyter_server names those of its kernels.
+_CONNECTION_FILE = re.compile(rb"(?:^|[/=])kernel-([0-9A-Za-z_-]{1,100})\.json$")
 
 T = TypeVar("T")
 
@@ -152,6 +156,7 @@ class Supervisors:
                 "id": folder.name,
                 "pid": bounded.number(said.get("pid")),
                 "host_pid": bounded.number(said.get("host_pid")),
+                "kernel": said.get("kernel"),
                 "error": None,
                 "sandboxes": bounded.sandboxes(said.get("sandboxes"), self.places.opens),
             }
@@ -188,13 +193,30 @@ def _ask_state(folder: Path) -> Any:
     if not (folder / "ctl.sock").exists():
         return None
     try:
-        return ControlClient(folder).request("GET", "/state", timeout=STATE_TIMEOUT)
+        said = ControlClient(folder).request("GET", "/state", timeout=STATE_TIMEOUT)
     except SandboxDied:
         if folder in runtime.folders():
             raise
         return None
+    return {**said, "kernel": _kernel(said.get("host_pid"))} if isinstance(said, Mapping) else said
+
+
+def _kernel(pid: object) -> str | None:
+    """The id of the Jupyter kernel that a process is, by the connection file it was started with; None for any other.
+
+    By this, not by its notebook's path, the page knows whose a sandbox is: a notebook may be renamed while its kernel
+    runs, and two may share one kernel.
+    """
+    if not isinstance(pid, int) or isinstance(pid, bool):
+        return None
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    found = (_CONNECTION_FILE.search(word) for word in words)
+    return next((match[1].decode("ascii") for match in found if match), None)
 
 
 def _silent(folder: Path, why: str) -> dict[str, Any]:
     message = f"The supervisor {bounded.text(folder.name)} {why}. Its sandboxes are not shown. {LAST_RESORT}"
-    return {"id": folder.name, "pid": None, "host_pid": None, "error": message, "sandboxes": []}
+    return {"id": folder.name, "pid": None, "host_pid": None, "kernel": None, "error": message, "sandboxes": []}

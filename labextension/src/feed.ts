@@ -18,8 +18,9 @@ interface StateMessage {
   now: number;
   supervisors: {
     id: string;
+    kernel: string | null;
     error: string | null;
-    sandboxes: Omit<Sandbox, 'supervisor'>[];
+    sandboxes: Omit<Sandbox, 'supervisor' | 'kernel'>[];
   }[];
   message: string | null;
 }
@@ -179,7 +180,7 @@ function snapshotOf(message: StateMessage): Snapshot {
       problems.push(supervisor.error);
     }
     for (const sandbox of supervisor.sandboxes) {
-      sandboxes.push({ ...sandbox, supervisor: supervisor.id });
+      sandboxes.push({ ...sandbox, supervisor: supervisor.id, kernel: supervisor.kernel });
     }
   }
   return { now: message.now, sandboxes, problems };

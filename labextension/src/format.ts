@@ -35,6 +35,16 @@ function joined(large: number, unit: string, small: number, smallUnit: string): 
   return small === 0 ? first : `${first}${NARROW}${small}${NARROW}${smallUnit}`;
 }
 
+const SECONDS: Record<string, number> = { s: 1, min: 60, h: 3600, d: 86_400 };
+
+/** Times and sizes as a policy file writes them, in the form of all others here: "90s" → "1 min 30 s". */
+export function quantities(text: string): string {
+  return text.replace(/\b(\d+(?:\.\d+)?)([A-Za-z]+)\b/g, (_, number: string, unit: string) => {
+    const seconds = SECONDS[unit];
+    return seconds === undefined ? `${number}${NARROW}${unit}` : duration(Number(number) * seconds);
+  });
+}
+
 export function count(value: number): string {
   return String(Math.round(value));
 }

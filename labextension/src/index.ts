@@ -12,9 +12,10 @@ import type { ISignal } from '@lumino/signaling';
 
 import { ServerApi } from './api';
 import { AuditModel } from './auditModel';
+import { Extension } from './extension';
 import { SocketFeed } from './feed';
 import { FeedModel } from './model';
-import { Notebooks, newCellsSandboxed } from './notebooks';
+import { Notebooks, frontOf, newCellsSandboxed } from './notebooks';
 import { openAt } from './open';
 import { SandboxesPanel } from './panel';
 import type { Tab } from './panel';
@@ -41,23 +42,43 @@ const plugin: JupyterFrontEndPlugin<void> = {
     const { serviceManager } = app;
     const api = new ServerApi(serviceManager.serverSettings);
     const feed = new SocketFeed(serviceManager.serverSettings);
-    const model = new FeedModel(api, feed);
+    const { sessions } = serviceManager;
+    const paths = (kernel: string): string[] =>
+      [...sessions.running()]
+        .filter(session => session.type === 'notebook' && session.kernel?.id === kernel)
+        .map(session => session.path);
+    const model = new FeedModel(api, feed, undefined, paths);
+    const extension = new Extension(app);
     const settings = new Settings();
     const notebooks: Notebooks = new Notebooks(app, {
       model,
       trans,
+      extension,
       shields: () => settings.shields,
       settingsChanged: settings.changed,
       show: sandbox => {
         show('sandboxes', sandbox);
       }
     });
+    const around = new Signal<object, void>({});
+    for (const changed of [sessions.runningChanged, extension.changed, app.shell.currentChanged]) {
+      (changed as ISignal<unknown, unknown> | undefined)?.connect(() => {
+        around.emit();
+      });
+    }
     const panel = new SandboxesPanel(
       model,
       new AuditModel(api, feed),
       api,
       {
-        notebook: () => notebooks.latest?.context.path ?? null,
+        notebook: () => (notebooks.latest === null ? null : frontOf(notebooks.latest)),
+        changed: around,
+        lacks: () => notebooks.latest !== null && extension.lacks(notebooks.latest),
+        load: () => {
+          if (notebooks.latest !== null) {
+            void extension.load(notebooks.latest);
+          }
+        },
         saved: serviceManager.contents.fileChanged,
         open: (path, line) => void openAt(app, path, line)
       },
@@ -98,6 +119,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       await app.restored;
       // The server's page says so where it was started to show the panel, as by `make lab`.
       if (settings.openAtStart || PageConfig.getOption('ipysandboxOpen') === 'true') {
+        panel.quiet = true;
         show('sandboxes');
       }
     });
@@ -168,7 +190,11 @@ function addCommands(parts: Parts): void {
   add('ipysandbox:audit', trans.__('Show Audit Trail'), () => {
     show('audit');
   });
-  add('ipysandbox:doctor', trans.__('What This Machine Can Hold'), () => void panel.doctor());
+  add(
+    'ipysandbox:doctor',
+    trans.__('What This Machine Can Hold (Doctor)'),
+    () => void panel.doctor()
+  );
   add(
     'ipysandbox:interrupt',
     trans.__('Interrupt This Notebook’s Sandbox'),

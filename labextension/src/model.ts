@@ -63,7 +63,9 @@ export class FeedModel implements SandboxesModel {
   constructor(
     private readonly api: Api,
     readonly feed: Feed,
-    private readonly now: () => number = () => Date.now()
+    private readonly now: () => number = () => Date.now(),
+    /** Where the notebooks of a kernel lie now, by its id: they may have been renamed since it began. */
+    private readonly paths: (kernel: string) => readonly string[] = () => []
   ) {
     feed.state.connect((_, snapshot) => {
       this.onState(snapshot);
@@ -88,10 +90,12 @@ export class FeedModel implements SandboxesModel {
   get sandboxes(): readonly Sandbox[] {
     // Those that ended leave: at once where nobody saw them live, else when that has been said.
     const now = this.now();
-    return this._all.filter(sandbox => {
-      const ended = this.past.get(keyOf(sandbox))?.ended ?? null;
-      return sandbox.state !== 'dead' || (ended !== null && now - ended < ENDED);
-    });
+    return this._all
+      .filter(sandbox => {
+        const ended = this.past.get(keyOf(sandbox))?.ended ?? null;
+        return sandbox.state !== 'dead' || (ended !== null && now - ended < ENDED);
+      })
+      .map(sandbox => this.placed(sandbox));
   }
 
   get problems(): readonly string[] {
@@ -169,6 +173,15 @@ export class FeedModel implements SandboxesModel {
 
   history(sandbox: Sandbox): readonly Sample[] {
     return this.past.get(keyOf(sandbox))?.samples ?? [];
+  }
+
+  private placed(sandbox: Sandbox): Sandbox {
+    const paths = sandbox.kernel === null ? [] : this.paths(sandbox.kernel);
+    const [first] = paths;
+    if (first === undefined || (sandbox.opens !== null && paths.includes(sandbox.opens))) {
+      return sandbox;
+    }
+    return { ...sandbox, notebook: first, opens: first };
   }
 
   private onState(snapshot: Snapshot): void {

@@ -1,6 +1,8 @@
 /** In notebooks: a shield on each `%%sandbox` cell, and a button that puts `%%sandbox` on top of new cells. */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { DocumentRegistry, IDocumentWidget } from '@jupyterlab/docregistry';
+import type { Kernel } from '@jupyterlab/services';
 import { ToolbarButton } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IDisposable } from '@lumino/disposable';
@@ -9,11 +11,13 @@ import type { ISignal } from '@lumino/signaling';
 import { Signal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
 
+import { LOAD, MAGIC, kernelOf } from './extension';
+import type { Extension } from './extension';
 import { shieldIcon } from './icon';
-import type { Sandbox, SandboxesModel } from './tokens';
+import { belongs } from './tokens';
+import type { Front, Sandbox, SandboxesModel } from './tokens';
 import { stateLabel } from './words';
 
-const MAGIC = '%%sandbox';
 /** What a new cell begins with, and all that it holds before something is typed. */
 const BEGUN = `${MAGIC}\n`;
 const OPTION = 'ipysandbox';
@@ -23,6 +27,7 @@ interface SharedCell {
   cell_type: string;
   source: string;
   setSource(value: string): void;
+  updateSource(start: number, end: number, value: string): void;
   transact(change: () => void, undoable: boolean): void;
 }
 interface Editor {
@@ -45,6 +50,7 @@ interface NotebookModel {
   cells: {
     changed: ISignal<unknown, { type: string; newValues: CellModel[] }>;
   };
+  sharedModel: { insertCell(at: number, cell: { cell_type: string; source: string }): unknown };
   getMetadata(key: string): unknown;
   setMetadata(key: string, value: unknown): void;
   deleteMetadata(key: string): void;
@@ -55,18 +61,32 @@ export interface NotebookWidget extends IDocumentWidget {
     model: NotebookModel | null;
     modelContentChanged: ISignal<unknown, unknown>;
     activeCell: CellWidget | null;
+    activeCellIndex: number;
+    deselectAll(): void;
   };
   toolbar: IDocumentWidget['toolbar'];
-  sessionContext?: unknown;
+  sessionContext?: {
+    ready: Promise<void>;
+    session: { kernel: Kernel.IKernelConnection | null } | null;
+    statusChanged: ISignal<unknown, string>;
+    iopubMessage: ISignal<unknown, { header: { msg_type: string }; content: object }>;
+  };
 }
 
-/** The name of the sandbox that a cell runs in; null for a cell that runs in none. */
+/** The line that sends a cell to a sandbox, as it is written; null for a cell that runs in none. */
+export function magicOf(source: string): string | null {
+  // Comments and empty lines may stand above it: ipysandbox puts them below.
+  const found = /^(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(%%sandbox(?:[ \t][^\n]*)?)(?:\n|$)/.exec(source);
+  return found?.[1] ?? null;
+}
+
+/** The name of the sandbox that a cell runs in; null where it runs in none. */
 export function sandboxOf(source: string): string | null {
-  const line = /^%%sandbox(?:[ \t]+([^\n]*))?(?:\n|$)/.exec(source);
-  if (!line) {
+  const line = magicOf(source);
+  if (line === null) {
     return null;
   }
-  const words = (line[1] ?? '').split(/[ \t]+/).filter(word => word !== '');
+  const [, ...words] = line.split(/[ \t]+/).filter(word => word !== '');
   const valued = /^(-[pio]|--(policy|input|output|timeout|cpu|memory|backend))$/;
   for (let at = 0; at < words.length; at += 1) {
     const word = words[at] ?? '';
@@ -79,6 +99,14 @@ export function sandboxOf(source: string): string | null {
   return 'main';
 }
 
+/** A cell that was made of several: the line of the first stands for all, and is no code further down. */
+export function merged(source: string): string {
+  const magic = magicOf(source);
+  const lines = source.split('\n');
+  const first = lines.findIndex(line => line.trimStart() === magic);
+  return lines.filter((line, at) => magic === null || at <= first || line !== magic).join('\n');
+}
+
 /** Whether new cells of this notebook begin with the magic; kept in the notebook itself. */
 export function newCellsSandboxed(notebook: NotebookWidget): boolean {
   const kept = notebook.content.model?.getMetadata(OPTION) as { new_cells?: unknown } | undefined;
@@ -88,6 +116,7 @@ export function newCellsSandboxed(notebook: NotebookWidget): boolean {
 export interface NotebooksOptions {
   model: SandboxesModel;
   trans: TranslationBundle;
+  extension: Extension;
   shields: () => boolean;
   /** Settings that have to do with notebooks have changed. */
   settingsChanged: ISignal<unknown, void>;
@@ -102,6 +131,9 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
   readonly toggled = new Signal<this, NotebookWidget>(this);
   private readonly open = new Set<NotebookWidget>();
   private last: NotebookWidget | null = null;
+  /** The cells that came to a notebook last, and whether one went, since the last command. */
+  private came: CellModel[] = [];
+  private went = false;
 
   constructor(
     private readonly app: JupyterFrontEnd,
@@ -112,6 +144,15 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
     });
     options.settingsChanged.connect(() => {
       this.drawAll();
+    });
+    app.commands.commandExecuted.connect((_, { id }) => {
+      if (this.current !== null && id === 'notebook:split-cell-at-cursor') {
+        this.keepSplit(this.current);
+      } else if (this.current !== null && id.startsWith('notebook:merge-cell')) {
+        keepMerged(this.current);
+      }
+      this.came = [];
+      this.went = false;
     });
   }
 
@@ -138,6 +179,8 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
     const attend = (): void => {
       const cells = content.model?.cells;
       cells?.changed.connect((_, change) => {
+        this.came = change.type === 'add' ? change.newValues : this.came;
+        this.went ||= change.type === 'remove';
         if (change.type === 'add' && newCellsSandboxed(notebook)) {
           for (const cell of change.newValues) {
             begin(notebook, cell);
@@ -154,6 +197,7 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
       }
     });
     guard(notebook);
+    this.options.extension.follow(notebook);
     return new DisposableDelegate(() => {
       this.open.delete(notebook);
       content.modelContentChanged.disconnect(draw);
@@ -168,21 +212,67 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
       model?.deleteMetadata(OPTION);
     } else {
       model?.setMetadata(OPTION, { new_cells: 'sandbox' });
+      // The empty cells that are there already, above all the one that is about to be filled, are new cells too.
+      for (const cell of notebook.content.widgets) {
+        begin(notebook, cell.model);
+      }
+      void this.offer(notebook);
     }
     this.toggled.emit(notebook);
   }
 
+  /** Say so where the kernel does not know the magic yet, and offer what helps. */
+  private async offer(notebook: NotebookWidget): Promise<void> {
+    const { extension, trans } = this.options;
+    if (!(await extension.asked(notebook)) || !newCellsSandboxed(notebook)) {
+      return;
+    }
+    const { button } = await showDialog({
+      title: trans.__('ipysandbox is not loaded in this notebook'),
+      body: trans.__(
+        'Its kernel does not know %1 yet: cells that begin with it do not run before “%2” has run.',
+        MAGIC,
+        LOAD
+      ),
+      buttons: [
+        Dialog.cancelButton({ label: trans.__('Not now') }),
+        Dialog.okButton({ label: trans.__('Load it') })
+      ]
+    });
+    if (button.accept) {
+      await extension.load(notebook);
+    }
+    notebook.content.activate();
+  }
+
+  /** All parts of a sandboxed cell that was split stay in its sandbox. */
+  private keepSplit(notebook: NotebookWidget): void {
+    const { widgets } = notebook.content;
+    const [top] = this.came;
+    const first = widgets.findIndex(cell => cell.model === top);
+    const magic = top === undefined ? null : magicOf(top.sharedModel.source);
+    if (first < 0 || magic === null) {
+      return;
+    }
+    // JupyterLab puts the upper parts above the cell, which keeps the last one; older ones put new cells for all.
+    const parts = this.came.length + (this.went ? 0 : 1);
+    for (const { model, editor } of widgets.slice(first + 1, first + parts)) {
+      if (model.sharedModel.cell_type === 'code' && magicOf(model.sharedModel.source) === null) {
+        model.sharedModel.updateSource(0, 0, `${magic}\n`);
+        toCode(editor);
+      }
+    }
+  }
+
   /** The sandbox of a name that belongs to a notebook. */
   find(notebook: NotebookWidget, name: string): Sandbox | null {
-    const { path } = notebook.context;
-    const named = this.options.model.sandboxes.filter(sandbox => sandbox.name === name);
-    return named.find(sandbox => sandbox.opens === path) ?? null;
+    return this.of(notebook).find(sandbox => sandbox.name === name) ?? null;
   }
 
   /** All of one notebook. */
   of(notebook: NotebookWidget): Sandbox[] {
-    const { path } = notebook.context;
-    return this.options.model.sandboxes.filter(sandbox => sandbox.opens === path);
+    const front = frontOf(notebook);
+    return this.options.model.sandboxes.filter(sandbox => belongs(sandbox, front));
   }
 
   private button(notebook: NotebookWidget): ToolbarButton {
@@ -193,8 +283,11 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
       tooltip: trans.__('Run new cells sandboxed'),
       pressedTooltip: trans.__('New cells are sandboxed'),
       pressed: false,
+      // The next key is the notebook's: with the button focused, Shift+Enter would press it again and run nothing.
+      noFocusOnClick: true,
       onClick: () => {
         this.toggle(notebook);
+        notebook.content.activate();
       }
     });
     const update = (_: unknown, which: NotebookWidget): void => {
@@ -252,6 +345,19 @@ export class Notebooks implements DocumentRegistry.IWidgetExtension<
       shield.title = trans.__('Sandbox %1: %2. Click for the panel.', name, said);
       shield.setAttribute('aria-label', shield.title);
     }
+  }
+}
+
+/** A notebook as sandboxes are matched with it. */
+export function frontOf(notebook: NotebookWidget): Front {
+  return { path: notebook.context.path, kernel: kernelOf(notebook)?.id ?? null };
+}
+
+function keepMerged(notebook: NotebookWidget): void {
+  const shared = notebook.content.activeCell?.model.sharedModel;
+  const source = shared === undefined ? '' : merged(shared.source);
+  if (shared?.cell_type === 'code' && source !== shared.source) {
+    shared.setSource(source);
   }
 }
 

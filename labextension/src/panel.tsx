@@ -9,25 +9,40 @@ import * as React from 'react';
 import type { AuditModel } from './auditModel';
 import { Audit } from './components/audit';
 import { Doctor } from './components/doctor';
-import { Policy } from './components/policy';
+import { Policy, WishList } from './components/policy';
 import { Sandboxes } from './components/sandboxes';
 import { Tabs } from './components/tabs';
 import { shieldIcon } from './icon';
-import type { Action, Api, PolicySubject, PolicyView, Sandbox, SandboxesModel } from './tokens';
-import { lostText, placeText, settingText } from './words';
+import type {
+  Action,
+  Api,
+  Front,
+  PolicySubject,
+  PolicyView,
+  Sandbox,
+  SandboxesModel
+} from './tokens';
+import { lostText, placeText } from './words';
 
 export type Tab = 'sandboxes' | 'policy' | 'audit';
 
 /** What the panel asks of the page around it. */
 export interface Surroundings {
-  /** The notebook in front, or that was before something else, by its path on the server's file list. */
-  notebook: () => string | null;
+  /** The notebook in front, or that was before something else. */
+  notebook: () => Front | null;
+  /** What is said here may have changed. */
+  changed: ISignal<unknown, void>;
+  /** Whether that notebook's kernel is known not to have loaded ipysandbox; and what loads it. */
+  lacks: () => boolean;
+  load: () => void;
   /** Something was saved. */
   saved: ISignal<unknown, unknown>;
   open: (path: string, line: number | null) => void;
 }
 
 export class SandboxesPanel extends ReactWidget {
+  /** For one time: shown without being asked for, and the focus stays where it is. */
+  quiet = false;
   private tab: Tab = 'sandboxes';
   private readonly tabChanged = new Signal<this, void>(this);
 
@@ -58,6 +73,8 @@ export class SandboxesPanel extends ReactWidget {
     const load = (): Promise<unknown> => api.doctor();
     const body = ReactWidget.create(<Doctor load={load as Api['doctor']} trans={trans} />);
     body.addClass('jp-ipysandbox-DoctorDialog');
+    // What scrolls has to be reached by keys.
+    body.node.tabIndex = 0;
     await showDialog({
       title: trans.__('What this machine can hold'),
       body,
@@ -112,16 +129,22 @@ export class SandboxesPanel extends ReactWidget {
         return (
           <UseSignal key="sandboxes" signal={model.changed}>
             {() => (
-              <Sandboxes
-                model={model}
-                notebook={surroundings.notebook()}
-                trans={trans}
-                onAction={(sandbox, action) => void this.act(sandbox, action)}
-                onOpen={path => {
-                  surroundings.open(path, null);
-                }}
-                onDoctor={() => void this.doctor()}
-              />
+              <UseSignal signal={surroundings.changed}>
+                {() => (
+                  <Sandboxes
+                    model={model}
+                    notebook={surroundings.notebook()}
+                    lacks={surroundings.lacks()}
+                    trans={trans}
+                    onLoad={surroundings.load}
+                    onAction={(sandbox, action) => void this.act(sandbox, action)}
+                    onOpen={path => {
+                      surroundings.open(path, null);
+                    }}
+                    onDoctor={() => void this.doctor()}
+                  />
+                )}
+              </UseSignal>
             )}
           </UseSignal>
         );
@@ -168,9 +191,10 @@ export class SandboxesPanel extends ReactWidget {
       this.model.status,
       this.model.chosen,
       this.surroundings.notebook(),
-      ...this.model.sandboxes.map(({ supervisor, name, started, state }) => [
+      ...this.model.sandboxes.map(({ supervisor, name, opens, started, state }) => [
         supervisor,
         name,
+        opens,
         started,
         state === 'dead'
       ])
@@ -200,13 +224,7 @@ export class SandboxesPanel extends ReactWidget {
       body: (
         <div>
           <p>{trans.__('Code in sandboxes of this project may then have:')}</p>
-          <ul>
-            {file.wishes.map((wish, index) => (
-              <li key={index}>
-                {settingText(wish.key, trans).label} <code>{wish.text}</code>
-              </li>
-            ))}
-          </ul>
+          <WishList wishes={file.wishes} trans={trans} />
           <p>
             {trans.__(
               'It counts for the file as it is now, from the next new sandbox on. A change of the file asks again.'
@@ -225,6 +243,21 @@ export class SandboxesPanel extends ReactWidget {
     }
     return result.button.accept;
   };
+
+  /** Asked for by a command, a click or the bar's button: the next key is the panel's. */
+  protected override onActivateRequest(message: Message): void {
+    super.onActivateRequest(message);
+    const { quiet } = this;
+    this.quiet = false;
+    const focus = (): void => {
+      const card = this.node.querySelector<HTMLElement>('.jp-ipysandbox-card[data-chosen=true]');
+      (card ?? this.node.querySelector<HTMLElement>(`#ipysandbox-tab-${this.tab}`))?.focus();
+    };
+    if (!quiet) {
+      // When it is drawn, and after the command palette has given the focus back to where it was.
+      void this.renderPromise?.then(() => requestAnimationFrame(focus));
+    }
+  }
 
   protected override onAfterShow(message: Message): void {
     super.onAfterShow(message);

@@ -13,6 +13,8 @@ export type Quantity = 'cpu' | 'memory' | 'processes' | 'disk' | 'output';
 export interface Sandbox {
   /** Of the supervisor that owns it: names are unique only within one. */
   supervisor: string;
+  /** The Jupyter kernel that it belongs to, by its id; null for a program's. */
+  kernel: string | null;
   name: string;
   state: SandboxState;
   notebook: string | null;
@@ -63,10 +65,24 @@ export interface Problem {
   place: Place | null;
 }
 
+/** What is wrong with a policy file, with what else is wrong with the same file. */
+export interface Problems extends Problem {
+  others: Problem[];
+}
+
 export interface Setting {
   key: string;
   value: unknown;
   source: { kind: string; label: string; place: Place | null };
+}
+
+export type Variables = 'passed' | 'withheld' | 'not_passed' | 'unset';
+
+/** One thing that a project asks for beyond what its user allows: of a list, each entry, or the first of very many. */
+export interface Wish {
+  key: string;
+  entries: string[];
+  total: number;
 }
 
 export interface PolicyView {
@@ -78,15 +94,17 @@ export interface PolicyView {
   hidden: string[];
   protected: string[];
   /** Environment variables by name. */
-  variables: Record<'passed' | 'withheld' | 'not_passed' | 'unset', string[]>;
+  variables: Record<Variables, string[]>;
+  /** How many there are of each: the server tells the first of a long list. */
+  totals: Record<'read' | 'write' | 'hidden' | 'protected' | 'notices' | Variables, number>;
   notices: string[];
-  problem: Problem | null;
+  problem: Problems | null;
   /** The project's own policy file, with what of it does not count before it is approved. */
   file: {
     place: Place;
     digest: string;
     trusted: boolean;
-    wishes: { key: string; text: string }[];
+    wishes: Wish[];
     refused: Problem | null;
   } | null;
 }
@@ -195,6 +213,22 @@ export interface SandboxesModel extends IDisposable {
   /** Whether this sandbox has a button pressed that isn't answered yet. */
   pending(sandbox: Sandbox): boolean;
   history(sandbox: Sandbox): readonly Sample[];
+}
+
+/** A notebook that is open: its path on the server's file list, and its kernel's id while it has one. */
+export interface Front {
+  path: string;
+  kernel: string | null;
+}
+
+/** Whether a sandbox is a notebook's. By its kernel where both are known: a path may have changed since it began. */
+export function belongs(sandbox: Sandbox, notebook: Front | null): boolean {
+  if (notebook === null) {
+    return false;
+  }
+  return sandbox.kernel !== null && notebook.kernel !== null
+    ? sandbox.kernel === notebook.kernel
+    : sandbox.opens !== null && sandbox.opens === notebook.path;
 }
 
 export const keyOf = (sandbox: { supervisor: string; name: string }): string =>

@@ -1,7 +1,7 @@
 /** What the server names, in words: guarantees, layers, settings, and what is recorded. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { baseName, bytes, duration } from './format';
+import { baseName, bytes, duration, quantities } from './format';
 import type { AuditRecord, Sandbox, SandboxState } from './tokens';
 
 export function stateLabel(state: SandboxState, trans: TranslationBundle): string {
@@ -141,11 +141,16 @@ export function settingText(key: string, trans: TranslationBundle): Named {
       trans.__('Graphics memory'),
       trans.__('Share of each card’s memory')
     ],
+    'files.read': [trans.__('Reads'), trans.__('What code may read besides the project')],
+    'files.write': [trans.__('Writes'), trans.__('Folders whose changes stay')],
     'files.workspace': [
       trans.__('Rest of the project'),
       trans.__('overlay: changes go to a copy that is dropped; readonly: they are refused')
     ],
-    'files.review': [trans.__('Review'), trans.__('Which changes wait for your approval')],
+    'files.review': [
+      trans.__('Review of changes'),
+      trans.__('A later version lets you look through what code has changed before it counts')
+    ],
     'network.allow': [trans.__('Hosts'), trans.__('Hosts that it may reach')],
     'code.profile': [
       trans.__('Rules'),
@@ -166,6 +171,18 @@ export function settingText(key: string, trans: TranslationBundle): Named {
   };
   const [label, hint] = known[key] ?? [key, ''];
   return { label, hint };
+}
+
+/** A setting's value as a person reads it; of what is asked for, the entry. */
+export function valueText(key: string, value: unknown, trans: TranslationBundle): string {
+  if (key === 'files.review' && value === 'rest') {
+    return trans.__('not in this version');
+  }
+  if (key === 'limits.gpu.memory_fraction' && typeof value === 'number') {
+    return `${Math.round(value * 100)}\u202f%`;
+  }
+  const text = detailText('', value);
+  return key.startsWith('limits.') && !key.startsWith('limits.gpu.') ? quantities(text) : text;
 }
 
 /** Where a setting comes from, shortly. */

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 
-import { bytes, count, duration, moment } from '../src/format';
+import { bytes, count, duration, moment, quantities } from '../src/format';
 
 it.each([
   [0, '0 B'],
@@ -21,6 +21,16 @@ it.each([
   [7380, '2 h 3 min']
 ])('writes %d seconds as %s', (value, text) => {
   expect(duration(value)).toBe(text.replace(/ /g, '\u202f'));
+});
+
+it.each([
+  ['5min', '5 min'],
+  ['90s', '1 min 30 s'],
+  ['4GiB → 64GiB', '4 GiB → 64 GiB'],
+  ['20ms', '20 ms'],
+  ['256', '256']
+])('writes %s of a policy file as %s', (value, text) => {
+  expect(quantities(value).replace(/\u202f/g, ' ')).toBe(text);
 });
 
 it('writes the day of a record that is not of today', () => {

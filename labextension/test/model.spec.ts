@@ -35,6 +35,18 @@ it('shows no old figures when the connection is lost, and recovers', () => {
   expect(model.sandboxes).toHaveLength(1);
 });
 
+it('says where a notebook is now, that was renamed since its sandbox began', () => {
+  const paths = ['s/other.ipynb', 's/new.ipynb'];
+  model = new FeedModel(api, feed, undefined, kernel => (kernel === 'k1' ? paths : []));
+  feed.say(sandbox({ kernel: 'k1' }), sandbox({ kernel: 'k2' }));
+  expect(model.sandboxes.map(one => [one.notebook, one.opens])).toEqual([
+    ['s/other.ipynb', 's/other.ipynb'],
+    ['/home/ann/study/analysis.ipynb', 'study/analysis.ipynb']
+  ]);
+  paths.push('study/analysis.ipynb'); // one of two of the same kernel
+  expect(model.sandboxes[0]?.opens).toBe('study/analysis.ipynb');
+});
+
 it('keeps two minutes of meters, and forgets those of a sandbox that was replaced', () => {
   for (let second = 0; second <= 300; second += 1) {
     feed.now = second;

@@ -23,6 +23,7 @@ let api: ScriptedApi;
 let feed: ScriptedFeed;
 let model: FeedModel;
 let front: string | null;
+let lacks: boolean;
 const opened: [string, number | null][] = [];
 
 beforeEach(() => {
@@ -32,6 +33,7 @@ beforeEach(() => {
   feed = new ScriptedFeed();
   model = new FeedModel(api, feed);
   front = 's/a.ipynb';
+  lacks = false;
   opened.length = 0;
   Element.prototype.scrollIntoView = () => undefined;
 });
@@ -54,7 +56,9 @@ function draw(snapshot?: Partial<Snapshot>, onAction = vi.fn()): typeof onAction
     root.render(
       <Sandboxes
         model={model}
-        notebook="s/front.ipynb"
+        notebook={{ path: 's/front.ipynb', kernel: 'k1' }}
+        lacks={lacks}
+        onLoad={() => opened.push(['loaded', null])}
         trans={trans}
         onAction={onAction}
         onOpen={path => opened.push([path, null])}
@@ -69,7 +73,10 @@ function draw(snapshot?: Partial<Snapshot>, onAction = vi.fn()): typeof onAction
 function panel(): SandboxesPanel {
   vi.stubGlobal('IS_REACT_ACT_ENVIRONMENT', false);
   const surroundings = {
-    notebook: () => front,
+    notebook: () => (front === null ? null : { path: front, kernel: null }),
+    changed: new Signal<object, void>({}),
+    lacks: () => lacks,
+    load: () => undefined,
     saved: new Signal<object, void>({}),
     open: (path: string, line: number | null) => opened.push([path, line])
   };
@@ -99,6 +106,16 @@ it('tells how to start one when there is none', () => {
   draw({});
   expect(host.textContent).toContain('No sandbox is running');
   expect(host.textContent).toContain('%%sandbox');
+});
+
+it('says that the notebook in front has not loaded it, whoever else runs sandboxes', () => {
+  draw({ sandboxes: [sandbox()] });
+  expect(host.textContent).not.toContain('is not loaded');
+  lacks = true;
+  draw();
+  expect(host.textContent).toContain('ipysandbox is not loaded in front.ipynb');
+  button('Load it').click();
+  expect(opened).toEqual([['loaded', null]]);
 });
 
 it('does not claim that none is running when nobody can be asked', () => {
@@ -141,11 +158,14 @@ it('shows the sandboxes of the notebook in front first', () => {
     sandboxes: [
       sandbox({ name: 'a' }),
       sandbox({ name: 'b', opens: 's/front.ipynb' }),
-      sandbox({ name: 'c', opens: null })
+      sandbox({ name: 'c', opens: null }),
+      // By its kernel, wherever its notebook was when it began.
+      sandbox({ name: 'd', opens: 's/before.ipynb', kernel: 'k1' }),
+      sandbox({ name: 'e', opens: 's/front.ipynb', kernel: 'k2' })
     ]
   });
   const names = [...host.querySelectorAll('.jp-ipysandbox-title h3')].map(one => one.textContent);
-  expect(names).toEqual(['b', 'a', 'c']);
+  expect(names).toEqual(['b', 'd', 'a', 'c', 'e']);
 });
 
 it('warns of a meter that is near its limit, and draws none for what was not measured', () => {
@@ -260,14 +280,14 @@ it('shows the policy of the notebook in front, until another is chosen by hand',
 it('says beside a running sandbox that its policy file can’t be used any more', async () => {
   const place = { file: '/s/ipysandbox.toml', line: 2, opens: 's/ipysandbox.toml' };
   api.view = policy({
-    problem: { message: 'unknown key "memroy"', hint: null, place },
+    problem: { message: 'unknown key "memroy"', hint: null, place, others: [] },
     file: null
   });
   feed.say(sandbox({ opens: 's/a.ipynb' }));
   const made = panel();
   made.select('policy');
   await vi.waitFor(() => button('Open ipysandbox.toml:2'));
-  expect(document.querySelector('[role=alert]')?.textContent).toContain('keeps the earlier policy');
+  expect(document.querySelector('[role=alert]')?.textContent).toContain('has the earlier policy');
   expect(document.body.textContent).toContain('/s/results');
   made.dispose();
 });
@@ -276,15 +296,17 @@ it('shows sources by line, names of secrets, and approves what was shown and not
   const made = panel();
   made.select('policy');
   await vi.waitFor(() => button('project:3'));
-  const text = document.body.textContent;
-  for (const part of ['Memory 4GiB → 64GiB', 'STUDY_API_KEY', '/s/results', 'No host can be']) {
+  const text = plain(document.body.textContent);
+  for (const part of ['Memory 4 GiB → 64 GiB', 'STUDY_API_KEY', '/s/results', 'No host can be']) {
     expect(text).toContain(part);
   }
   button('project:3').click();
   expect(opened).toEqual([['s/ipysandbox.toml', 3]]);
   button('Approve…').click();
   await vi.waitFor(() => button('Approve'));
-  expect(document.querySelector('.jp-Dialog')?.textContent).toContain('4GiB → 64GiB');
+  expect(plain(document.querySelector('.jp-Dialog')?.textContent ?? '')).toContain(
+    '4 GiB → 64 GiB'
+  );
   button('Approve').click();
   await vi.waitFor(() => {
     expect(api.approved).toEqual([[{ path: 's/a.ipynb' }, 'd1']]);
@@ -292,14 +314,70 @@ it('shows sources by line, names of secrets, and approves what was shown and not
   made.dispose();
 });
 
+it('shows every entry of what is approved, and says so where not all can be shown', async () => {
+  const entries = Array.from({ length: 40 }, (_, at) => `/data/part-${at}`);
+  const wishes = [{ key: 'files.read', entries: [...entries, '/home/ann/private'], total: 41 }];
+  const { file } = policy();
+  api.view = policy({ file: file && { ...file, wishes } });
+  const made = panel();
+  made.select('policy');
+  await vi.waitFor(() => button('Approve…'));
+  button('Approve…').click();
+  await vi.waitFor(() => button('Approve'));
+  const shown = [...document.querySelectorAll('.jp-Dialog code')].map(one => one.textContent);
+  expect(shown).toEqual(wishes[0]?.entries);
+  button('Cancel').click();
+  const refused = { message: 'too long', hint: 'ipysandbox policy trust', place: null };
+  const long = [{ key: 'files.read', entries, total: 900 }];
+  api.view = policy({ file: file && { ...file, wishes: long, refused } });
+  document.querySelector<HTMLElement>('[aria-label="Read the policy again"]')?.click();
+  await vi.waitFor(() => {
+    expect(document.querySelector('.jp-ipysandbox-wishes')?.textContent).toContain(
+      'and 860 more, not shown here'
+    );
+  });
+  expect(button('Approve…').disabled).toBe(true);
+  made.dispose();
+});
+
+it('says how long a list is of which it shows the first', async () => {
+  const { totals } = policy();
+  api.view = policy({ totals: { ...totals, hidden: 233 } });
+  const made = panel();
+  made.select('policy');
+  await vi.waitFor(() => {
+    expect(document.body.textContent).toContain('Hidden, wherever they lie (233)');
+  });
+  expect(document.body.textContent).toContain('and 232 more');
+  made.dispose();
+});
+
+it('takes the focus when it is asked for, but not when it is only there from the start', async () => {
+  const made = panel();
+  made.quiet = true;
+  made.activate();
+  await vi.waitFor(() => {
+    expect(made.quiet).toBe(false);
+  });
+  expect(document.activeElement).toBe(document.body);
+  made.activate();
+  await vi.waitFor(() => {
+    expect(document.activeElement?.id).toBe('ipysandbox-tab-sandboxes');
+  });
+  made.dispose();
+});
+
 it('shows an edit that makes no sense in its place', async () => {
   const place = { file: '/s/ipysandbox.toml', line: 2, opens: 's/ipysandbox.toml' };
   const problem = { message: 'unknown key "memroy"', hint: 'did you mean "memory"?', place };
-  api.view = policy({ problem, settings: [], file: null });
+  const others = [{ message: 'no such folder', hint: null, place: { ...place, line: 9 } }];
+  api.view = policy({ problem: { ...problem, others }, settings: [], file: null });
   const made = panel();
   made.select('policy');
   await vi.waitFor(() => button('Open ipysandbox.toml:2'));
   expect(document.querySelector('[role=alert]')?.textContent).toContain('did you mean "memory"?');
+  button('Open ipysandbox.toml:9').click();
+  expect(opened).toEqual([['s/ipysandbox.toml', 9]]);
   made.dispose();
 });
 

@@ -19,6 +19,7 @@ import type {
 export function sandbox(changes: Partial<Sandbox> = {}): Sandbox {
   return {
     supervisor: 'sup1',
+    kernel: null,
     name: 'main',
     state: 'busy',
     notebook: '/home/ann/study/analysis.ipynb',
@@ -88,13 +89,24 @@ export function policy(changes: Partial<PolicyView> = {}): PolicyView {
     hidden: ['.env'],
     protected: ['.git'],
     variables: { passed: ['LANG'], withheld: ['STUDY_API_KEY'], not_passed: [], unset: [] },
+    totals: {
+      read: 1,
+      write: 1,
+      hidden: 1,
+      protected: 1,
+      notices: 0,
+      passed: 1,
+      withheld: 1,
+      not_passed: 0,
+      unset: 0
+    },
     notices: [],
     problem: null,
     file: {
       place: { ...place, line: null },
       digest: 'd1',
       trusted: false,
-      wishes: [{ key: 'limits.memory', text: '4GiB → 64GiB' }],
+      wishes: [{ key: 'limits.memory', entries: ['4GiB → 64GiB'], total: 1 }],
       refused: null
     },
     ...changes

@@ -81,15 +81,19 @@ _WAYS = {
 }
 
 
+def open_loaded(page: Any, address: str) -> None:
+    page.goto(f"{address}/lab/tree/study.ipynb?token={TOKEN}&reset")
+    page.locator(".jp-ipysandbox-toggle").wait_for(timeout=60_000)
+    page.wait_for_function("window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel")
+    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell'); }")
+    page.wait_for_function(_LOADED, timeout=60_000)
+
+
 @pytest.mark.parametrize(("way", "how"), [*((way, "pasted") for way in _WAYS), ("shift-enter", "typed")])
 def test_code_of_a_new_cell_runs_in_the_sandbox(in_browser: Run, address: str, way: str, how: str) -> None:
     def work(page: Any) -> tuple[str, str]:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page.goto(f"{address}/lab/tree/study.ipynb?token={TOKEN}&reset")
-        page.locator(".jp-ipysandbox-toggle").wait_for(timeout=60_000)
-        page.wait_for_function("window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel")
-        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell'); }")
-        page.wait_for_function(_LOADED, timeout=60_000)
+        open_loaded(page, address)
         page.locator(".jp-ipysandbox-toggle").click()
         page.locator(".jp-Cell .jp-InputPrompt").click()
         _WAYS[way](page)
@@ -108,3 +112,42 @@ def test_code_of_a_new_cell_runs_in_the_sandbox(in_browser: Run, address: str, w
     assert source == f"%%sandbox\n{_CODE}"
     assert shown.startswith("home: ")
     assert f"home: {Path.home()} end" not in shown
+
+
+_SOURCES = "window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.sharedModel.source)"
+
+
+@pytest.mark.parametrize("mode", ["edit", "command"])
+def test_the_empty_cell_that_is_there_is_a_new_cell_and_a_split_leaves_no_part_outside(
+    in_browser: Run, address: str, mode: str
+) -> None:
+    def work(page: Any) -> tuple[list[str], str, list[str]]:
+        open_loaded(page, address)
+        page.locator(".jp-Cell .jp-InputPrompt").click()
+        page.keyboard.press("b")
+        if mode == "edit":
+            page.keyboard.press("Enter")
+        # Its button keeps no key: those that follow are the notebook's.
+        page.locator(".jp-ipysandbox-toggle").click()
+        page.locator(".jp-Cell .cm-line", has_text="%%sandbox").wait_for()
+        if mode == "command":
+            page.keyboard.press("Enter")
+        page.keyboard.type("kept = 'home:'\n")
+        page.keyboard.press("Control+Shift+Minus")
+        page.wait_for_function(f"{_SOURCES}.length === 3")
+        page.keyboard.type("import os\nprint(kept, os.path.expanduser('~'), 'end')")
+        parts = page.evaluate(_SOURCES)[1:]
+        page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.press("Shift+Enter")
+        shown = page.locator(".jp-OutputArea-output", has_text="home:").inner_text(timeout=60_000)
+        page.evaluate("() => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1; }")
+        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:merge-cell-below'); }")
+        return parts, shown, page.evaluate(_SOURCES)[1:2]
+
+    parts, shown, merged = in_browser(work, _OFFLINE)
+    code = "import os\nprint(kept, os.path.expanduser('~'), 'end')"
+    assert parts == ["%%sandbox\nkept = 'home:'", f"%%sandbox\n{code}"]
+    assert shown.startswith("home: ")
+    assert f"home: {Path.home()} end" not in shown
+    assert merged == [f"%%sandbox\nkept = 'home:'\n\n{code}"]

@@ -40,6 +40,14 @@ _CUT_OFF = """[...document.querySelectorAll(".jp-ipysandbox-filters option")].fi
                 pen.font = getComputedStyle(field).font;
                 return !option.value.startsWith("/") && pen.measureText(option.text).width > field.clientWidth - 36;
               }).map((option) => option.text)"""
+#: Of a button's letters with what is behind them, by WCAG 2.
+_CONTRAST = """(button) => {
+              const light = (colour) => { const parts = colour.match(/[0-9.]+/g).slice(0, 3).map((one) => one / 255)
+                .map((one) => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+                return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] + 0.05; };
+              const {color, backgroundColor} = getComputedStyle(button);
+              const both = [light(color), light(backgroundColor)];
+              return Math.max(...both) / Math.min(...both); }"""
 _FILLS = """%%sandbox box-{0}
 import socket
 try:
@@ -158,7 +166,7 @@ def test_what_a_sandbox_does_is_seen_and_stopped_while_the_notebook_is_busy(in_b
 
         tab(page, "policy")
         page.get_by_text("STUDY_API_KEY").wait_for()
-        page.get_by_text("4GiB → 64GiB").wait_for()
+        page.get_by_text("4\u202fGiB → 64\u202fGiB").wait_for()
         assert serious(page) == []
         page.get_by_role("button", name="project:2").click()
         page.wait_for_function(
@@ -184,6 +192,10 @@ def test_what_a_sandbox_does_is_seen_and_stopped_while_the_notebook_is_busy(in_b
             "() => { window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}); }"
         )
         page.wait_for_function("document.body.dataset.jpThemeLight === 'false'")
+        page.wait_for_function(
+            "getComputedStyle(document.querySelector('.jp-ipysandbox-Panel')).backgroundColor === 'rgb(33, 33, 33)'"
+        )
+        assert box.get_by_role("button", name="Kill").evaluate(_CONTRAST) >= 4.5
         assert serious(page) == []
         with zoomed(page):
             box.get_by_role("button", name="Kill").scroll_into_view_if_needed()
@@ -285,6 +297,66 @@ def test_two_notebooks_have_their_own_cards_and_what_stops_one_leaves_the_other(
         assert in_browser(work, _OFFLINE).complaints == []
 
 
+@pytest.mark.timeout(240)
+def test_a_notebook_is_offered_what_it_has_not_loaded_and_keeps_its_sandbox_when_it_is_renamed(
+    in_browser: Run, tmp_path: Path
+) -> None:
+    folder, name = tmp_path / "study", f"box-{os.getpid()}"
+    notebook(folder, name="plain")
+    book = nbformat.read(folder / "plain.ipynb", 4)
+    book.cells = [nbformat.v4.new_code_cell(f"# what it is for\n%%sandbox {name}\n1")]
+    nbformat.write(book, folder / "plain.ipynb")
+
+    def work(page: Any) -> None:
+        page.goto(f"{address}/lab/tree/plain.ipynb?token={TOKEN}&reset")
+        page.wait_for_function(_IDLE, timeout=60_000)
+        page.keyboard.press("Control+Shift+c")
+        page.locator(".lm-CommandPalette-input:visible").fill("show sandboxes")
+        page.keyboard.press("Enter")
+        page.wait_for_function("document.activeElement?.closest('.jp-ipysandbox-Panel')")
+        page.get_by_text("ipysandbox is not loaded in plain.ipynb").wait_for()
+        page.locator(".jp-ipysandbox-toggle").click()
+        page.locator(".jp-Dialog").get_by_text("Its kernel does not know %%sandbox yet").wait_for()
+        page.locator(".jp-Dialog").get_by_role("button", name="Load it").click()
+        page.get_by_text("ipysandbox is not loaded in plain.ipynb").wait_for(state="hidden", timeout=30_000)
+        assert page.evaluate("jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel.source") == (
+            "%load_ext ipysandbox"
+        )
+        page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+        page.locator(".jp-ipysandbox-shield[data-state=idle]").wait_for(timeout=60_000)
+        page.evaluate("() => window.jupyterapp.shell.currentWidget.context.rename('peak.ipynb')")
+        card(page, name).get_by_role("button", name="peak.ipynb").wait_for()
+        assert page.locator(".jp-ipysandbox-shield[data-state=idle]").count() == 1
+        tab(page, "policy")
+        page.locator("option", has_text=f"{name} – peak.ipynb").wait_for(state="attached")
+        assert page.locator("select[aria-label='Whose policy']").input_value() != "here"
+
+        # All that it asks for is read before it is approved, also what the dialog has no room for.
+        folders = [tmp_path / f"data-{number:02}" for number in range(60)]
+        for one in folders:
+            one.mkdir()
+        (folder / "ipysandbox.toml").write_text(f"[files]\nread = {json.dumps([str(one) for one in folders])}\n")
+        page.get_by_role("button", name="Read the policy again").click()
+        page.locator(".jp-ipysandbox-wishes", has_text="Reads (60)").wait_for()
+        page.get_by_role("button", name="Approve…").click()
+        listed = page.locator(".jp-Dialog .jp-ipysandbox-wishlist")
+        assert listed.locator("code").all_inner_texts() == [str(one) for one in folders]
+        assert listed.evaluate("(list) => list.scrollHeight > list.clientHeight")
+        # Only the list scrolls: what it is about, and the buttons, stay in sight.
+        assert page.locator(".jp-Dialog-body").evaluate("(body) => body.scrollHeight <= body.clientHeight")
+        listed.locator("code").last.scroll_into_view_if_needed()
+        page.locator(".jp-Dialog").get_by_role("button", name="Cancel").click()
+
+        page.evaluate("() => { window.jupyterapp.commands.execute('ipysandbox:doctor'); }")
+        report = page.locator(".jp-ipysandbox-DoctorDialog")
+        report.locator("table").wait_for(timeout=60_000)
+        assert page.locator(".jp-Dialog-body").evaluate("(body) => body.scrollHeight <= body.clientHeight")
+        report.locator(".jp-ipysandbox-facts").scroll_into_view_if_needed()
+
+    with jupyterlab(folder, tmp_path / "state") as address:
+        in_browser(work, _OFFLINE)
+
+
 def test_new_cells_begin_sandboxed_where_that_is_asked_for_and_notebook_7_has_the_panel(
     in_browser: Run, tmp_path: Path
 ) -> None:
@@ -295,6 +367,7 @@ def test_new_cells_begin_sandboxed_where_that_is_asked_for_and_notebook_7_has_th
         page.goto(f"{address}/notebooks/study.ipynb?token={TOKEN}")
         page.wait_for_function(_IDLE, timeout=60_000)
         page.locator(".jp-ipysandbox-toggle").click()
+        page.locator(".jp-Dialog").get_by_role("button", name="Load it").click()
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
         page.locator(".jp-ipysandbox-shield[data-state=idle]").first.click(timeout=60_000)
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:insert-cell-below'); }")

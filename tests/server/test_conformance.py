@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator
 from jupyter_server.auth import Authorizer
 
@@ -138,7 +139,7 @@ async def test_the_policy_names_file_line_and_what_waits_for_approval_and_no_val
     cpu = setting(shown, "limits.cpu")
     assert (cpu["value"], cpu["source"]["kind"], cpu["source"]["place"]) == ("10s", "project", place)
     assert setting(shown, "limits.memory")["value"] == "4GiB"
-    assert shown["file"]["wishes"] == [{"key": "limits.memory", "text": "4GiB → 64GiB"}]
+    assert shown["file"]["wishes"] == [{"key": "limits.memory", "entries": ["4GiB → 64GiB"], "total": 1}]
     assert "STUDY_API_KEY" in shown["variables"]["withheld"]
 
     seen = shown["file"]["digest"]
@@ -149,11 +150,64 @@ async def test_the_policy_names_file_line_and_what_waits_for_approval_and_no_val
     assert shown["file"]["trusted"] is True
     assert setting(shown, "limits.memory")["value"] == "6GiB"
 
-    (study / "ipysandbox.toml").write_text('\n[limits]\nmemroy = "1GiB"\n')
+    (study / "ipysandbox.toml").write_text('\n[limits]\nmemroy = "1GiB"\ncpu = "soon"\n[files]\nread = ["src"]\n')
     problem = (await policy())["problem"]
     assert problem["place"]["line"] == 3
+    assert [other["place"]["line"] for other in problem["others"]] == [4, 6]
+    assert "\ufffd" not in json.dumps(problem, ensure_ascii=False)
     assert "memory" in problem["hint"]
     assert "ipysandbox.toml" not in problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "whole"),
+    [
+        ([f"part-{number:03}" for number in range(40)], True),
+        ([f"part-{number:03}" for number in range(501)], False),
+        (["a" * 200 + "/" + "b" * 200 + "/../.." * 120], False),
+    ],
+    ids=["many", "too many", "too long"],
+)
+async def test_a_policy_is_approved_in_the_panel_only_if_all_of_it_is_shown(
+    jp_fetch: Any, study: Path, tmp_path: Path, monkeypatch: Any, entries: list[str], whole: bool
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(study.parent.parent / "data"))
+    wanted = [str(tmp_path / "more" / entry) for entry in entries]
+    if whole:
+        for entry in wanted:
+            Path(entry).mkdir(parents=True)
+    (study / "ipysandbox.toml").write_text(f"[files]\nread = {json.dumps(wanted)}\n")
+    file = json.loads((await jp_fetch("ipysandbox", "policy", params={"path": "study/a.ipynb"})).body)["file"]
+    [wish] = file["wishes"]
+    assert wish["total"] == len(wanted)
+    assert (wish["entries"] == wanted) is whole
+    body = json.dumps({"path": "study/a.ipynb", "digest": file["digest"]})
+    said = await jp_fetch("ipysandbox", "policy", "trust", method="POST", body=body, raise_error=False)
+    if whole:
+        assert (file["refused"], said.code) == (None, 200)
+    else:
+        assert "ipysandbox policy trust" in file["refused"]["hint"]
+        assert (said.code, "ipysandbox policy trust" in json.loads(said.body)["message"]) == (409, True)
+
+
+async def test_a_list_that_is_cut_says_how_long_it_is(jp_fetch: Any, study: Path):
+    hide = [f"secret-{number}" for number in range(300)]
+    (study / "ipysandbox.toml").write_text(f"[files]\nhide = {json.dumps(hide)}\n")
+    shown = json.loads((await jp_fetch("ipysandbox", "policy", params={"path": "study/a.ipynb"})).body)
+    assert len(shown["hidden"]) == 200
+    assert shown["totals"]["hidden"] == len(resolve(cwd=study, environ={}).hidden) > 300
+
+
+async def test_a_policy_file_that_came_to_the_folder_of_a_running_sandbox_is_looked_at(jp_fetch, supervisor, study):
+    (study / "ipysandbox.toml").unlink()
+    (study.parent / "ipysandbox.toml").write_text('[limits]\ncpu = "10s"\n')
+    owner = supervisor(sandboxes=[_BOX])
+    owner.policy = resolve(cwd=study, environ={}).to_json()
+    assert owner.policy["project"] == str(study.parent)
+    (study / "ipysandbox.toml").write_text('[limits]\nmemroy = "1GiB"\n')
+    box = {"supervisor": owner.folder.name, "sandbox": "main"}
+    shown = json.loads((await jp_fetch("ipysandbox", "policy", params=box)).body)
+    assert shown["problem"]["place"]["file"] == str(study / "ipysandbox.toml")
 
 
 async def test_a_running_sandbox_shows_its_policy_and_what_is_wrong_with_the_file_since(jp_fetch, supervisor, study):

@@ -47,8 +47,19 @@ async def test_sandboxes_of_all_notebooks_are_there(jp_fetch, runtime_root, supe
     supervisor("aaaaaaaaaaaa", sandboxes=[said])
     supervisor("bbbbbbbbbbbb", sandboxes=[{**BOX, "name": "other", "state": "idle", "cell": None}])
     first, second = await state(jp_fetch, runtime_root)
-    assert first == {"id": "aaaaaaaaaaaa", "pid": 7, "host_pid": 6, "error": None, "sandboxes": [BOX]}
+    assert first == {"id": "aaaaaaaaaaaa", "pid": 7, "host_pid": 6, "kernel": None, "error": None, "sandboxes": [BOX]}
     assert [box["name"] for box in second["sandboxes"]] == ["other"]
+
+
+async def test_whose_kernel_a_sandbox_belongs_to_is_told_by_the_kernels_id(jp_fetch, runtime_root, supervisor):
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    for words, kernel in ((["-f", "/run/me/kernel-4711-ab.json"], "4711-ab"), (["kernel-1.json.bak"], None)):
+        with subprocess.Popen([*waits, *words], stdin=subprocess.PIPE) as host:
+            owner = supervisor("b" * len(words), sandboxes=[BOX], host_pid=host.pid)
+            [shown] = await state(jp_fetch, runtime_root)
+            assert shown["kernel"] == kernel
+            owner.lock.close()
+            host.communicate()
 
 
 async def test_a_silent_supervisor_is_named_and_hides_no_other(jp_fetch, runtime_root, supervisor):

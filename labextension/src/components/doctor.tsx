@@ -41,6 +41,20 @@ export function Doctor({ load, trans }: DoctorProps): React.JSX.Element {
             ? trans.__('Sandboxes can be started here, weaker in what is named below.')
             : trans.__('Sandboxes can be started here with every guarantee.')}
       </p>
+      {report.advice.map((one, index) => (
+        <React.Fragment key={index}>
+          <p>
+            <b>{one.cause}</b>: {one.why}
+          </p>
+          <ul>
+            {one.steps.map((step, at) => (
+              <li key={at}>
+                <pre>{step}</pre>
+              </li>
+            ))}
+          </ul>
+        </React.Fragment>
+      ))}
       <table>
         <thead>
           <tr>
@@ -76,20 +90,6 @@ export function Doctor({ load, trans }: DoctorProps): React.JSX.Element {
           ))}
         </tbody>
       </table>
-      {report.advice.map((one, index) => (
-        <React.Fragment key={index}>
-          <p>
-            <b>{one.cause}</b>: {one.why}
-          </p>
-          <ul>
-            {one.steps.map((step, at) => (
-              <li key={at}>
-                <pre>{step}</pre>
-              </li>
-            ))}
-          </ul>
-        </React.Fragment>
-      ))}
       <p className="jp-ipysandbox-facts">
         {Object.entries(report.machine)
           .map(([name, fact]) => `${name}: ${fact}`)

@@ -4,16 +4,25 @@ import type { ISignal } from '@lumino/signaling';
 import * as React from 'react';
 
 import { baseName } from '../format';
-import { keyOf } from '../tokens';
-import type { Place, PolicySubject, PolicyView, Problem, SandboxesModel, Setting } from '../tokens';
-import { detailText, settingText, sourceText } from '../words';
+import { belongs, keyOf } from '../tokens';
+import type {
+  Front,
+  Place,
+  PolicySubject,
+  PolicyView,
+  Problem,
+  SandboxesModel,
+  Setting,
+  Wish
+} from '../tokens';
+import { settingText, sourceText, valueText } from '../words';
 import { useLoaded } from './loaded';
 
 export interface PolicyProps {
   model: SandboxesModel;
   trans: TranslationBundle;
   /** The notebook in front, where there is one. */
-  notebook: string | null;
+  notebook: Front | null;
   /** Something was saved: a policy file, maybe. */
   saved: ISignal<unknown, unknown>;
   load: (subject: PolicySubject) => Promise<PolicyView>;
@@ -23,8 +32,8 @@ export interface PolicyProps {
 
 interface Choice {
   key: string;
-  /** The notebook that it belongs to; null for a program's. */
-  notebook: string | null;
+  /** It is the notebook's in front. */
+  own: boolean;
   label: string;
   subject: PolicySubject;
 }
@@ -35,28 +44,29 @@ export function Policy(props: PolicyProps): React.JSX.Element {
     .filter(sandbox => sandbox.state !== 'dead')
     .map(sandbox => ({
       key: keyOf(sandbox),
-      notebook: sandbox.opens,
+      own: belongs(sandbox, notebook),
       label:
         sandbox.notebook === null
           ? sandbox.name
           : `${sandbox.name} – ${baseName(sandbox.notebook)}`,
       subject: { supervisor: sandbox.supervisor, sandbox: sandbox.name }
     }));
-  const folder = notebook?.slice(0, Math.max(0, notebook.lastIndexOf('/'))) ?? '';
+  const path = notebook?.path ?? null;
+  const folder = path?.slice(0, Math.max(0, path.lastIndexOf('/'))) ?? '';
   choices.push({
     key: 'here',
-    notebook,
+    own: true,
     label:
       folder === ''
         ? trans.__('A new sandbox in the main folder')
         : trans.__('A new sandbox in %1', baseName(folder)),
-    subject: { path: notebook ?? '/' }
+    subject: { path: path ?? '/' }
   });
   // What was chosen by hand holds until another notebook is in front.
-  const [wanted, setWanted] = React.useState<{ key: string; notebook: string | null } | null>(null);
-  const its = choices.filter(one => notebook === null || one.notebook === notebook);
+  const [wanted, setWanted] = React.useState<{ key: string; path: string | null } | null>(null);
+  const its = choices.filter(one => notebook === null || one.own);
   const choice =
-    choices.find(one => wanted?.notebook === notebook && one.key === wanted.key) ??
+    choices.find(one => wanted?.path === path && one.key === wanted.key) ??
     its.find(one => one.key === model.chosen) ??
     its[0];
   const asked = JSON.stringify(choice?.subject);
@@ -75,7 +85,7 @@ export function Policy(props: PolicyProps): React.JSX.Element {
           aria-label={trans.__('Whose policy')}
           value={choice?.key}
           onChange={event => {
-            setWanted({ key: event.target.value, notebook });
+            setWanted({ key: event.target.value, path });
           }}
         >
           {choices.map(one => (
@@ -138,12 +148,12 @@ function View(props: ViewProps): React.JSX.Element {
         <ProblemBox
           title={
             'path' in subject
-              ? trans.__('This policy can’t be used; no new sandbox starts with it.')
+              ? trans.__('This policy can’t be used; no sandbox starts and no cell runs with it.')
               : trans.__(
-                  'The policy can’t be used as it is now: no new sandbox starts here. This one keeps the earlier policy, below.'
+                  'The policy can’t be used as it is now: no cell runs before that is put right. The sandbox still has the earlier policy, below.'
                 )
           }
-          problem={view.problem}
+          problems={[view.problem, ...view.problem.others]}
           trans={trans}
           onOpen={onOpen}
         />
@@ -165,6 +175,7 @@ function View(props: ViewProps): React.JSX.Element {
                 label={trans.__('Reads')}
                 none={trans.__('nothing of yours')}
                 paths={view.read}
+                total={view.totals.read}
                 setting={at.get('files.read')}
                 {...props}
               />
@@ -172,18 +183,21 @@ function View(props: ViewProps): React.JSX.Element {
                 label={trans.__('Writes')}
                 none={trans.__('nothing that stays')}
                 paths={view.write}
+                total={view.totals.write}
                 setting={at.get('files.write')}
                 {...props}
               />
               <Names
                 label={trans.__('Hidden, wherever they lie')}
                 names={view.hidden}
+                total={view.totals.hidden}
                 source={at.get('files.hide')}
                 {...props}
               />
               <Names
                 label={trans.__('Never written, since programs act on them')}
                 names={view.protected}
+                total={view.totals.protected}
                 {...props}
               />
               {table(rows('files.', ['files.read', 'files.write', 'files.hide']))}
@@ -239,14 +253,7 @@ function Wishes(props: ViewProps): React.JSX.Element | null {
       <p>
         {trans.__('This project’s policy asks for more than you allow. It does not count yet:')}
       </p>
-      <ul>
-        {file.wishes.map((wish, index) => (
-          <li key={index}>
-            <span title={wish.key}>{settingText(wish.key, trans).label}</span>{' '}
-            <code>{wish.text}</code>
-          </li>
-        ))}
-      </ul>
+      <WishList wishes={file.wishes} trans={trans} />
       {error !== null && (
         <p className="jp-ipysandbox-error" role="alert">
           {error}
@@ -255,7 +262,7 @@ function Wishes(props: ViewProps): React.JSX.Element | null {
       {file.refused !== null && (
         <ProblemBox
           title={trans.__('It can’t be approved as it is:')}
-          problem={file.refused}
+          problems={[file.refused]}
           trans={trans}
           onOpen={onOpen}
         />
@@ -275,21 +282,54 @@ function Wishes(props: ViewProps): React.JSX.Element | null {
   );
 }
 
+/** Everything that is asked for, entry by entry: long lists scroll, and nothing of them is left out unsaid. */
+export function WishList(props: { wishes: Wish[]; trans: TranslationBundle }): React.JSX.Element {
+  const { wishes, trans } = props;
+  return (
+    <div
+      className="jp-ipysandbox-wishlist"
+      role="group"
+      tabIndex={0}
+      aria-label={trans.__('What is asked for')}
+    >
+      <ul>
+        {wishes.map(({ key, entries, total }) => {
+          const { label } = settingText(key, trans);
+          const left = total - entries.length;
+          return (
+            <li key={key}>
+              <span title={key}>{total > 1 ? trans.__('%1 (%2)', label, total) : label}</span>{' '}
+              {entries.map((entry, index) => (
+                <code key={index}>{valueText(key, entry, trans)}</code>
+              ))}
+              {left > 0 && <b>{trans.__('and %1 more, not shown here', left)}</b>}
+            </li>
+          );
+        })}
+      </ul>
+    </div>
+  );
+}
+
 function ProblemBox(props: {
   title: string;
-  problem: Problem;
+  problems: Problem[];
   trans: TranslationBundle;
   onOpen: PolicyProps['onOpen'];
 }): React.JSX.Element {
-  const { title, problem, trans, onOpen } = props;
+  const { title, problems, trans, onOpen } = props;
   return (
     <div className="jp-ipysandbox-error" role="alert">
       <p>{title}</p>
-      <pre>{problem.message}</pre>
-      {problem.hint !== null && <p>{problem.hint}</p>}
-      {problem.place !== null && (
-        <PlaceButton place={problem.place} trans={trans} onOpen={onOpen} />
-      )}
+      {problems.map((problem, index) => (
+        <React.Fragment key={index}>
+          <pre>{problem.message}</pre>
+          {problem.hint !== null && <p>{problem.hint}</p>}
+          {problem.place !== null && (
+            <PlaceButton place={problem.place} trans={trans} onOpen={onOpen} />
+          )}
+        </React.Fragment>
+      ))}
     </div>
   );
 }
@@ -304,7 +344,7 @@ function Settings(props: {
     <dl className="jp-ipysandbox-settings">
       {settings.map(setting => {
         const { label, hint } = settingText(setting.key, trans);
-        const text = detailText('', setting.value);
+        const text = valueText(setting.key, setting.value, trans);
         return (
           <div key={setting.key}>
             <dt title={`${hint}${hint === '' ? '' : ' '}(${setting.key})`}>{label}</dt>
@@ -384,10 +424,11 @@ function Paths(
     label: string;
     none: string;
     paths: string[];
+    total: number;
     setting: Setting | undefined;
   }
 ): React.JSX.Element {
-  const { label, none, paths, setting, trans, onOpen } = props;
+  const { label, none, paths, total, setting, trans, onOpen } = props;
   return (
     <div className="jp-ipysandbox-paths">
       <b>{label}</b>
@@ -397,44 +438,57 @@ function Paths(
           <li key={path}>{path}</li>
         ))}
         {paths.length === 0 && <li>{none}</li>}
+        {total > paths.length && <li>{moreText(total - paths.length, trans)}</li>}
       </ul>
     </div>
   );
 }
 
 function Names(
-  props: ViewProps & { label: string; names: string[]; source?: Setting | undefined }
+  props: ViewProps & {
+    label: string;
+    names: string[];
+    total: number;
+    source?: Setting | undefined;
+  }
 ): React.JSX.Element {
-  const { label, names, source, trans, onOpen } = props;
+  const { label, names, total, source, trans, onOpen } = props;
   return (
     <details className="jp-ipysandbox-names">
       <summary>
-        {label} ({names.length}) <Source setting={source} trans={trans} onOpen={onOpen} />
+        {label} ({total}) <Source setting={source} trans={trans} onOpen={onOpen} />
       </summary>
       <p>{names.join('  ')}</p>
+      {total > names.length && <p>{moreText(total - names.length, trans)}</p>}
     </details>
   );
 }
 
+const moreText = (count: number, trans: TranslationBundle): string =>
+  trans.__('… and %1 more, which “%2” lists', count, '%sandbox policy');
+
 function Variables(props: ViewProps): React.JSX.Element {
   const { view, trans } = props;
   const { passed, withheld, not_passed: dropped, unset } = view.variables;
+  const { totals } = view;
   return (
     <>
       <div className="jp-ipysandbox-paths">
         <b title={trans.__('Their names or values look like secrets. No sandbox ever gets them.')}>
-          {trans.__('Withheld, maybe secret (%1)', withheld.length)}
+          {trans.__('Withheld, maybe secret (%1)', totals.withheld)}
         </b>
         <p className="jp-ipysandbox-list">{withheld.join('  ') || trans.__('none')}</p>
       </div>
       <div className="jp-ipysandbox-paths">
         <b title={trans.__('The sandbox sees these with their values.')}>
-          {trans.__('Passed (%1)', passed.length)}
+          {trans.__('Passed (%1)', totals.passed)}
         </b>
         <p className="jp-ipysandbox-list">{passed.join('  ') || trans.__('none')}</p>
       </div>
-      <Names label={trans.__('Not passed')} names={dropped} {...props} />
-      {unset.length > 0 && <Names label={trans.__('Not set')} names={unset} {...props} />}
+      <Names label={trans.__('Not passed')} names={dropped} total={totals.not_passed} {...props} />
+      {unset.length > 0 && (
+        <Names label={trans.__('Not set')} names={unset} total={totals.unset} {...props} />
+      )}
       <p className="jp-ipysandbox-note">
         {trans.__('Only names are shown here; values never leave the notebook’s kernel.')}
       </p>

@@ -2,15 +2,20 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { keyOf } from '../tokens';
-import type { Action, Sandbox, SandboxesModel } from '../tokens';
+import { LOAD, MAGIC } from '../extension';
+import { baseName } from '../format';
+import { belongs, keyOf } from '../tokens';
+import type { Action, Front, Sandbox, SandboxesModel } from '../tokens';
 import { Card } from './card';
 
 export interface SandboxesProps {
   /** The notebook in front: its sandboxes come first. */
-  notebook: string | null;
+  notebook: Front | null;
+  /** Its kernel does not know `%%sandbox`. */
+  lacks: boolean;
   model: SandboxesModel;
   trans: TranslationBundle;
+  onLoad: () => void;
   onAction: (sandbox: Sandbox, action: Action) => void;
   onOpen: (path: string) => void;
   onDoctor: () => void;
@@ -53,8 +58,29 @@ export function Sandboxes(props: SandboxesProps): React.JSX.Element {
           {problem}
         </div>
       ))}
+      <Missing {...props} />
       <Body {...props} />
     </>
+  );
+}
+
+/** What keeps the notebook in front from running any sandboxed cell, whoever else runs some. */
+function Missing(props: SandboxesProps): React.JSX.Element | null {
+  const { lacks, notebook, trans, onLoad } = props;
+  return !lacks || notebook === null ? null : (
+    <div className="jp-ipysandbox-missing" role="status">
+      <p>
+        {trans.__(
+          'ipysandbox is not loaded in %1: its cells with %2 do not run before “%3” has run.',
+          baseName(notebook.path),
+          MAGIC,
+          LOAD
+        )}
+      </p>
+      <button type="button" className="jp-mod-styled" onClick={onLoad}>
+        {trans.__('Load it')}
+      </button>
+    </div>
   );
 }
 
@@ -67,7 +93,7 @@ function Body(props: SandboxesProps): React.JSX.Element | null {
       </p>
     );
   }
-  const own = (sandbox: Sandbox): boolean => sandbox.opens !== null && sandbox.opens === notebook;
+  const own = (sandbox: Sandbox): boolean => belongs(sandbox, notebook);
   const sandboxes = [
     ...model.sandboxes.filter(own),
     ...model.sandboxes.filter(sandbox => !own(sandbox))
@@ -103,10 +129,14 @@ function Body(props: SandboxesProps): React.JSX.Element | null {
   return (
     <div className="jp-ipysandbox-message">
       <p>{trans.__('No sandbox is running.')}</p>
-      <p>{trans.__('Load the extension once in a notebook:')}</p>
-      <pre>%load_ext ipysandbox</pre>
-      <p>{trans.__('Then put this on top of a cell to run it in a sandbox:')}</p>
-      <pre>%%sandbox</pre>
+      {!props.lacks && (
+        <>
+          <p>{trans.__('Load the extension once in a notebook:')}</p>
+          <pre>{LOAD}</pre>
+        </>
+      )}
+      <p>{trans.__('Put this on top of a cell to run it in a sandbox:')}</p>
+      <pre>{MAGIC}</pre>
     </div>
   );
 }
