@@ -31,7 +31,6 @@ def make(config: Config) -> None:
     with _unseen():
         shell: Any = ZMQInteractiveShell.instance(
             config=deepcopy(config),  # it writes into its own
-            user_ns={},
             profile_dir=ProfileDir(),  # none yet, and none is made
             ipython_dir=os.sep,
             compiler_class=IPythonKernel.compiler_class.default_value,

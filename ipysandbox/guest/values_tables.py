@@ -213,7 +213,7 @@ class TableEncoder(PlainEncoder):
         found: dict[str, Any] = {}
         room: float = _MOST_ATTRS - _EACH
         for key, value in x.attrs.items():
-            weight = _weight(key) + _weight(value) if type(key) is str else math.inf
+            weight = _weight_of((key, value))
             if weight <= room:
                 found[key], room = value, room - weight
         return {"m": self._part("the attrs", self.node, found)} if found else {}
@@ -463,10 +463,15 @@ class TableDecoder(PlainDecoder):
     def _with_attrs(self, table: Any, node: dict[str, Any]) -> Any:
         if "m" in node:
             attrs = self.node(node["m"])
-            if type(attrs) is not dict or _weight(attrs) == math.inf:
+            if type(attrs) is not dict or _EACH + sum(map(_weight_of, attrs.items())) > _MOST_ATTRS:
                 raise ValueError("attrs of a kind or size that can't cross")
             table.attrs = attrs
         return table
+
+
+def _weight_of(entry: tuple[Any, Any]) -> float:
+    key, value = entry
+    return _weight(key) + _weight(value) if type(key) is str else math.inf
 
 
 def _weight(value: Any) -> float:

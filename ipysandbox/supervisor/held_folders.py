@@ -38,7 +38,7 @@ class HeldFolders:
                 self._locks.pop(path, None)
                 with contextlib.suppress(OSError):
                     make_folder(path)
-                    self._locks[path] = HeldFolder(path)
+                    self._locks[path] = HeldFolder(path, widen=False)
                     fcntl.flock(self._locks[path].fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def close(self) -> None:
@@ -54,6 +54,6 @@ class HeldFolders:
 def _is(path: Path, held: HeldFolder) -> bool:
     """Whether the open folder is still the one of that name."""
     try:
-        return HeldFolder(path).identity == held.identity
+        return HeldFolder(path, widen=False).identity == held.identity
     except OSError:
         return False

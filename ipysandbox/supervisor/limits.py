@@ -141,13 +141,13 @@ def memory_cause(limits: Limits, held: float) -> str:
     if held < _ALL * _attainable(limits.memory):
         return ""
     most = size(limits.memory, limits.memory)
-    return f"It held {size(held, limits.memory)} of its {most} of memory: that no more was left is the likely cause."
+    return f"It held {size(held, limits.memory)} of its {most} of memory: code that needs more waits for it, or ends."
 
 
 def for_want_of_memory(hit: LimitHit, limits: Limits, cause: str, words: Words) -> LimitHit:
-    """A limit on time, of which more would not have helped."""
+    """A limit on time, of which more would not have helped, if so."""
     known = hit.name, hit.value, hit.observed
-    text = hit.text.replace(f" To allow more: {_advice(*known)}", f" {cause} {_more_memory(limits, words)}")
+    text = hit.text.replace(_advice(*known), _advice(*known, words)) + f" {cause} {_more_memory(limits, words)}"
     return replace(hit, text=text)
 
 

@@ -66,7 +66,7 @@ def test_a_link_in_the_way_is_not_followed(folder: Path, other: Path, above: boo
     with pytest.raises(OSError, match="openat2") as refused:
         HeldFolder(folder)
     assert refused.value.errno in (errno.ELOOP, errno.ENOTDIR)
-    with pytest.raises(FilesChanged, match=r"files\.write: .*run can't be opened"):
+    with pytest.raises(FilesChanged, match=r"files\.write: .*run is gone, or a link has taken its place"):
         watched(folder)
     with pytest.raises(OSError, match="openat2"):
         make_folder(folder / "deeper")
@@ -130,4 +130,25 @@ def test_where_a_link_leads_is_not_where_files_may_be_changed(folder: Path, othe
     """Without namespaces the monitor changes modes and lengths itself, by where a file lies."""
     swap(folder, other / "run")
     files = emulate.Files([str(folder)])
-    assert files._tops == (str(folder),)
+    fd = os.open(folder / "conftest.py", os.O_PATH)
+    with pytest.raises(PermissionError, match="not in a writable folder"), files._checked(fd):
+        pass
+
+
+def test_to_hold_a_folder_changes_nothing_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.mkdir()
+    path.chmod(0o300)
+    held = HeldFolders([path])
+    held.hold()
+    held.close()
+    assert path.stat().st_mode & 0o777 == 0o300
+    path.chmod(0o700)
+
+
+def test_what_an_earlier_sandbox_left_is_swept_without_a_descriptor_more(folder: Path) -> None:
+    before = watched(folder).before()
+    open_files = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        WritableFolder(folder, lambda _: False, lambda _: False, before).sweep()
+    assert len(os.listdir("/proc/self/fd")) == open_files

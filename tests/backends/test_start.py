@@ -29,12 +29,13 @@ import multiprocessing, os, random, tempfile, uuid, numpy
 """
 _SHARED = "import sys\n(hash('x'), [line.split('-')[0] for line in open('/proc/self/maps') if 'libc.so' in line][0])"
 _SHELL = """
-import builtins, os, sys
+import builtins, inspect, os, sys
 shell = get_ipython()
 (os.getcwd(), [str(folder) for folder in _dh], shell.starting_dir, shell.home_dir == os.environ["HOME"],
  shell.profile_dir.location.startswith(shell.ipython_dir), shell.ipython_dir == os.environ["IPYTHONDIR"],
  shell.kernel.shell is shell, shell.parent is shell.kernel, shell.kernel.user_ns is shell.user_ns,
- sys.modules["__main__"].__dict__ is globals(), type(shell).__name__, os.environ["TERM"], sys.ps1, builtins.__IPYTHON__)
+ sys.modules["__main__"].__dict__ is globals() and inspect.ismodule(sys.modules["__main__"]),
+ type(shell).__name__, os.environ["TERM"], sys.ps1, builtins.__IPYTHON__)
 """
 #: What a library could take for a notebook's, before and after the zygote has made a shell; then whether a kernel with
 #: settings of its own, or with the zygote's, is given it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import functools
 import itertools
 import json
@@ -27,7 +28,7 @@ from ipysandbox.policy.model import PRELOAD
 from . import choice, confined_plan, fonts, gpu, layout, left_behind, machine, scratch
 from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
-from .folders import make_folder
+from .folders import FilesChanged, make_folder
 from .group_keeper import GroupKeeper
 from .groups import Bounds
 from .instance import LinuxInstance, identities, new_key, until_files_hold
@@ -91,6 +92,7 @@ class LinuxBackend(Backend):
 
     async def _start(self, request: StartRequest, cards: gpu.Cards | None, zygote: Zygote) -> Instance:
         self._choose(zygote.groups)
+        folders = await _in_thread(_writable_folders, request.effective)
         threads = _threads(request.effective)
         confined = self.choice.tier == "confined"
         plan: Plan | ConfinedPlan
@@ -104,7 +106,6 @@ class LinuxBackend(Backend):
         # After all that may refuse: from here on there is something to leave behind.
         key = new_key()
         listeners, channels = _listen(request.directory)
-        folders = await _in_thread(_writable_folders, request.effective)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         log_r, log_w = os.pipe2(os.O_CLOEXEC)
         hidden = functools.partial(layout.hidden_paths, request.effective)
@@ -296,6 +297,11 @@ def _make_folder(folder: Path) -> None:
     try:
         make_folder(folder)
     except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise FilesChanged(
+                f"files.write: a link has taken the place of {folder} or of one above it",
+                hint="Let the sandbox end that writes around it.",
+            ) from None
         raise StartError(
             f"files.write: can't make the folder {folder}: {exc.strerror}",
             hint="Make it yourself, or name another folder in files.write.",

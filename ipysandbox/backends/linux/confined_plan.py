@@ -7,7 +7,9 @@ entry.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -154,11 +156,24 @@ def _readable(top: Path, hidden: list[str]) -> list[tuple[str, int]]:
     return found
 
 
+def _answers(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        mode = os.lstat(path).st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    return False
+
+
 def _refuse_covered(effective: Effective, folder: Path) -> None:
     """A writable folder is writable all the way down: a name in it that must be hidden or kept can't be."""
     hidden, protected = compile_patterns(effective.hidden), compile_patterns(effective.protected, copies=False)
     found = {"hidden": find_hidden(folder, hidden, writable=True), "protected": find_protected(folder, protected)}
     for what, names in found.items():
+        if names and _answers(folder / names[0]):
+            raise StartError(
+                f"files.write: {folder} holds {names[0]}, a pipe or socket, by which a program outside could answer; "
+                "without namespaces it can't be covered",
+                hint="Remove it or move it out of that folder, or name another folder in files.write.",
+            )
         if names:
             raise StartError(
                 f"files.write: {folder} holds {names[0]}, which must stay {what}; without namespaces that can't be "

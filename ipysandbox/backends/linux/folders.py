@@ -19,6 +19,8 @@ from ipysandbox.errors import StartError
 
 from . import libc
 
+#: What opening says where somebody has put a link, or a file, in the way.
+SWAPPED = (errno.ELOOP, errno.ENOTDIR)
 _NO_SYMLINKS = 4  # RESOLVE_NO_SYMLINKS of openat2(2)
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -44,34 +46,37 @@ def require(fd: int, path: str, held: Identities) -> None:
 
 
 class HeldFolder:
-    """One folder, whatever its path means later. Raises OSError: ELOOP where a link is in the path."""
+    """One folder, whatever its path means later. ``widen``: what may not be read is made readable for its owner. Raises
+    OSError: see ``SWAPPED``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, widen: bool = True) -> None:
         handle = libc.openat2(libc.AT_FDCWD, os.fsencode(path), _HANDLE, _NO_SYMLINKS)
         try:
             info = os.fstat(handle)
             self.identity = info.st_dev, info.st_ino
             #: As it was found: to be looked into it may need more.
             self.mode = stat.S_IMODE(info.st_mode)
-            self.fd = _reopen(handle)
+            self.fd = _reopen(handle, widen=widen)
         finally:
             os.close(handle)
         weakref.finalize(self, os.close, self.fd)
 
     def open(self) -> int:
         """Another descriptor of it, to list it with."""
-        return _reopen(self.fd)
+        return _reopen(self.fd, widen=True)
 
     def stat(self) -> os.stat_result:
         return os.fstat(self.fd)
 
 
-def _reopen(fd: int) -> int:
-    """To read from the beginning. What the code made unreadable is made readable again."""
+def _reopen(fd: int, *, widen: bool) -> int:
+    """To read from the beginning."""
     place = f"/proc/self/fd/{fd}"  # the folder itself
     try:
         return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
+        if not widen:
+            raise
         os.chmod(place, stat.S_IMODE(os.fstat(fd).st_mode) | 0o500)
         return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 

@@ -29,7 +29,7 @@ from .attempts import Attempts
 from .changed import changes, writable_overlays
 from .confined_plan import ConfinedPlan
 from .disks import Disks, writable
-from .folders import FilesChanged
+from .folders import SWAPPED, FilesChanged
 from .gpu import Cards, Meter
 from .groups import Group, Used
 from .layout import Spent
@@ -59,7 +59,7 @@ _COUNT_ANEW_SECONDS = 0.25
 #: From init's end to the monitor's, which tells what it has seen last.
 _LAST_REPORT_SECONDS = 0.5
 #: What mounting says of a name that was there when the plan was made.
-_GONE = (errno.ENOENT, errno.EINVAL, errno.ENOTDIR, errno.ESTALE)
+_GONE = (errno.ENOENT, errno.EINVAL, errno.ESTALE, *SWAPPED)
 #: Code that makes and removes such names all the time fails one start in two, at most.
 _MOST_STARTS = 24
 _T = TypeVar("_T")

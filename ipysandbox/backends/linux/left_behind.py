@@ -25,7 +25,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.policy import Effective
 
 from . import processes
-from .folders import FilesChanged, HeldFolder
+from .folders import SWAPPED, FilesChanged, HeldFolder
 from .writable import Before, Identity, WritableFolder, by_path, sweep_all
 
 _NAME, _ENDING = "left-behind", ".json"
@@ -319,7 +319,9 @@ def _follow(path: Path, record: dict[str, Any], lived: int, done: list[str]) -> 
         held = HeldFolder(path)
     except FileNotFoundError:
         return
-    except OSError:
+    except OSError as exc:
+        if exc.errno not in SWAPPED:  # it may be looked at another time
+            raise
         held = None
     if held is None or held.identity[1] != record["inode"]:
         done.append(f"nothing in {path}, which is another folder than it was: look into that one before you use it")

@@ -56,7 +56,7 @@ ALLOWED = frozenset(
     getrusage getsid getsockname getsockopt gettid gettimeofday getuid getxattr getxattrat inotify_add_watch
     inotify_init inotify_init1 inotify_rm_watch ioprio_get kill
     lchown lgetxattr link linkat listen listxattr listxattrat llistxattr lremovexattr lseek
-    lstat madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal
+    lstat map_shadow_stack membarrier mincore mlock mlock2 mlockall mmap mprotect mremap mseal
     msync munlock munlockall munmap nanosleep newfstatat pause pidfd_open pidfd_send_signal pipe pipe2 pkey_alloc
     pkey_free pkey_mprotect poll ppoll pread64 preadv preadv2 process_mrelease pselect6 pwrite64 pwritev
     pwritev2 read readahead readlink readlinkat readv recvfrom recvmmsg recvmsg removexattr removexattrat rename
@@ -168,6 +168,7 @@ CLONE_NEW = 0x7E020000
 _CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
 _CLOSE_RANGE_UNSHARE = 2
 _RENAME_WHITEOUT = 4
+_MADV_MERGEABLE = 12
 #: A clock of processor time is known by its number, which holds a process's in all but these bits (posix-timers.h).
 _CLOCK_BITS, _CLOCK_OF_THREAD, _CLOCK_OF_SOME_PROCESS = 7, 4, 0x80000000
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
@@ -514,6 +515,7 @@ def rules(*, confined: bool = False, notify: bool = True, shared: bool = False) 
         "ioctl": _ioctl_rule(deny, only_terminals=False),
         "fcntl": _deny_values(1, (_F_SETLEASE, _F_NOTIFY), deny),
         "prctl": _prctl_rule(no_option),
+        "madvise": _deny_values(2, (_MADV_MERGEABLE,), unknown),  # as PR_SET_MEMORY_MERGE, and by a kernel without it
         "prlimit64": _core_limit_rule(1, 2),
         "setrlimit": _core_limit_rule(0),
         "setsockopt": _buffer_rule(),

@@ -7,20 +7,22 @@ by walking it when that moved.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import math
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ipysandbox.backends.base import NotLookedAt, Uncountable
+from ipysandbox.errors import StartError
 from ipysandbox.policy import compile_patterns
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 
-from .folders import FilesChanged, HeldFolder
+from .folders import SWAPPED, FilesChanged, HeldFolder
 from .walk import MOST_ENTRIES, allow, is_deep, too_many, walk
 
 #: Traps that a sweep names; the rest of what it disarmed is told as a number.
@@ -73,7 +75,7 @@ class _Count:
         #: Whether there are too many, and whether some lie too deep to be looked into.
         self.full = self.deep = False
         self._seen: set[tuple[int, int]] = set()
-        self._walk = walk(folder.open())
+        self._walk = _entries(folder)
 
     def go_on(self, until: float) -> bool:
         """Until a moment of the monotonic clock; whether all is counted."""
@@ -91,6 +93,11 @@ class _Count:
             if time.monotonic() >= until:
                 return False
         return True
+
+
+def _entries(folder: HeldFolder) -> Iterator[tuple[os.stat_result, str, int]]:
+    """Nothing is opened before the first is asked for."""
+    yield from walk(folder.open())
 
 
 class WritableFolder:
@@ -114,9 +121,15 @@ class WritableFolder:
         try:
             self._folder = HeldFolder(path)
         except OSError as exc:
-            raise FilesChanged(
-                f"files.write: {path} can't be opened: {exc.strerror}",
-                hint="Another sandbox may write around it: let that end first.",
+            if exc.errno in (*SWAPPED, errno.ENOENT):
+                raise FilesChanged(
+                    f"files.write: {path} is gone, or a link has taken its place: another sandbox may write around it",
+                    hint="Let that sandbox end first.",
+                ) from None
+            raise StartError(
+                f"files.write: {path} can't be looked into ({os.strerror(exc.errno or 0)}): what is written there "
+                "can't be watched",
+                hint="Make it readable for you, or name another folder in files.write.",
             ) from None
         self.identity = self._folder.identity
         self.device = self.identity[0]
