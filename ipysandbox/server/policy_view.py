@@ -23,14 +23,13 @@ from ipysandbox.policy import (
     trust,
 )
 from ipysandbox.policy.discovery import ADMIN_FILES
+from ipysandbox.policy.merge import MOST_ENTRIES
 from ipysandbox.policy.source import read_document
 from ipysandbox.server import bounded
 from ipysandbox.server.places import Places
 
 #: Of one thing that a project's policy asks for: more is approved in a terminal.
 _MOST_ENTRY = 1000
-#: And of all of them together, as many as somebody may still read.
-_MOST_ENTRIES = 500
 _LISTS = ("read", "write", "hidden", "protected", "notices")
 #: A source that is a file: its kind, and where it lies.
 _FILE = re.compile(r"(user|project|policy) file (/.*)", re.DOTALL)
@@ -185,13 +184,11 @@ def folder_of(effective: Mapping[str, Any]) -> Path | None:
 
 def _entries(wish: NotGranted) -> list[str]:
     """Each thing that a wish asks for: of a list, every one of its own."""
-    if isinstance(wish.wanted, tuple):
-        return [str(entry) for entry in wish.wanted]
-    return [str(wish).removeprefix(wish.key).strip()]
+    return list(wish.entries) or [str(wish).removeprefix(wish.key).strip()]
 
 
 def _wishes(wishes: Sequence[NotGranted]) -> list[dict[str, Any]]:
-    shown, left = [], _MOST_ENTRIES
+    shown, left = [], MOST_ENTRIES
     for wish in wishes:
         entries = _entries(wish)
         fit = [bounded.text(entry, _MOST_ENTRY) for entry in entries[:left]]
@@ -203,7 +200,7 @@ def _wishes(wishes: Sequence[NotGranted]) -> list[dict[str, Any]]:
 def _shown_whole(wishes: Sequence[NotGranted]) -> bool:
     """Whether the panel shows everything that is asked for, letter by letter: nothing else may be approved in it."""
     entries = [entry for wish in wishes for entry in _entries(wish)]
-    return len(entries) <= _MOST_ENTRIES and all(bounded.text(entry, _MOST_ENTRY) == entry for entry in entries)
+    return len(entries) <= MOST_ENTRIES and all(bounded.text(entry, _MOST_ENTRY) == entry for entry in entries)
 
 
 def _too_long(path: Path) -> PolicyError:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipysandbox.backends.linux import libc, seccomp, syscalls
+from ipysandbox.backends.linux import decisions, libc, seccomp, syscalls
 
 ALLOW, KILL, ERRNO, NOTIFY = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -63,7 +63,7 @@ _NUMBERS = 2000
 
 @pytest.mark.parametrize("machine", sorted(ARCH))
 def test_every_number_was_decided_on_purpose_and_is_on_one_table(machine: str) -> None:
-    groups = {name: getattr(seccomp, name) for name in TABLES} | {"rules": frozenset(seccomp.rules())}
+    groups = {name: getattr(decisions, name) for name in TABLES} | {"rules": frozenset(seccomp.rules())}
     decided = frozenset().union(*groups.values())
     assert decided == set(syscalls.TABLE), decided ^ set(syscalls.TABLE)
     assert sum(map(len, groups.values())) == len(decided), "a call is on two tables"
@@ -96,7 +96,7 @@ def test_a_call_through_another_table_is_refused_and_kills_where_nobody_hears_of
 def test_a_refusal_waits_for_the_monitor_exactly_where_it_would_be_one_without(machine: str) -> None:
     """Whatever the arguments: with a monitor, nothing passes that would not pass by the filter alone."""
     # These two fail by a flag alone as by an older kernel, which is no news.
-    told = seccomp.REFUSED | set(seccomp.rules()) - {"close_range", "renameat2"}
+    told = decisions.REFUSED | set(seccomp.rules()) - {"close_range", "renameat2"}
     choose = random.Random(20261129)
     interesting = [0, 1, 2, 4, 8, 16, 17, 35, 40, 64, 0o102, 0o4755, 0o020000, 0x5412, 0x541C, 0x7E020000, 2**32 - 1]
     interesting += [6, 10, 78, 132, 262, 0x10F00, 0x10B00]
@@ -105,7 +105,7 @@ def test_a_refusal_waits_for_the_monitor_exactly_where_it_would_be_one_without(m
             args = [choose.choice(interesting) | choose.choice([0, 0, 1 << 32, 1 << 63]) for _ in range(6)]
             alone, watched = (verdict(machine, number, *args, notify=notify) for notify in (False, True))
             if watched == NOTIFY:
-                assert alone == (ALLOW if name in seccomp.SEEN else ERRNO | seccomp.refusal(name, args)), (name, args)
+                assert alone == (ALLOW if name in decisions.SEEN else ERRNO | seccomp.refusal(name, args)), (name, args)
             else:
                 assert watched == alone, (name, args)
                 # ERRNO with 0: accepted, and nothing happens.
@@ -218,7 +218,7 @@ def test_prctl_knows_what_was_decided_on_and_nothing_else(machine: str) -> None:
     name_a_mapping = 0x53564D41
     for option in [*range(200), 0x41555856, 0x59616D61, name_a_mapping, 2**31, 2**32 - 1]:
         for above in (0, 1 << 32, 0xFFFFFFFF_00000000):
-            allowed = option in seccomp.PRCTL
+            allowed = option in decisions.PRCTL
             for confined in (False, True):
                 alone = verdict(machine, number, above | option, 1, confined=confined)
                 assert alone == (ALLOW if allowed else unknown), option
@@ -229,7 +229,7 @@ def test_prctl_knows_what_was_decided_on_and_nothing_else(machine: str) -> None:
     for value in (0, 1 << 32):
         assert verdict(machine, number, 4, value) == unknown
     for refused in (24, 35, 62, 67, 78, name_a_mapping):
-        assert refused not in seccomp.PRCTL
+        assert refused not in decisions.PRCTL
 
 
 @pytest.mark.parametrize("confined", [True, False])

@@ -15,19 +15,19 @@ from ipysandbox.audit import iter_records
 
 from ..sabotage import answers_to, check, start_with_each
 
-_MODULES = "landlock, launch, libc, rootfs, seccomp"
+_MODULES = "decisions, landlock, launch, libc, rootfs, seccomp"
 
 #: Statements run in the zygote before it forks, and what the refusal must speak of. There is no other way to turn a
 #: layer off: production code reads no variable and no policy for it.
 BROKEN = {
     "seccomp": ("seccomp.install = lambda program, listener=False: None", "no system-call filter is active"),
     "seccomp lets a call through": (
-        "seccomp.REFUSED -= {'io_uring_setup'}; seccomp.ALLOWED |= {'io_uring_setup'}",
+        "decisions.REFUSED -= {'io_uring_setup'}; decisions.ALLOWED |= {'io_uring_setup'}",
         "calls through a ring",
     ),
     "seccomp lets listeners be": (
         "rules = seccomp.rules; seccomp.rules = lambda **o: {k: v for k, v in rules(**o).items() if k != 'seccomp'}; "
-        "seccomp.ALLOWED |= {'seccomp'}",
+        "decisions.ALLOWED |= {'seccomp'}",
         "a filter with a listener",
     ),
     "seccomp lets sockets tell of the host": (

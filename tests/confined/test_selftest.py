@@ -8,7 +8,7 @@ import pytest
 
 from ..sabotage import answers_to, check
 
-_MODULES = "confined, emulate, landlock, libc, metadata, seccomp"
+_MODULES = "confined, decisions, emulate, landlock, libc, metadata, seccomp"
 
 
 def _without(*names: str) -> str:
@@ -35,17 +35,17 @@ BROKEN = {
         "writing to the project",
     ),
     "access mode 3": ("seccomp._confined_open = lambda flags, otherwise, deny: otherwise", "a handle on"),
-    "asking about files": ("seccomp.CONFINED_TOLD = frozenset()", "asking about"),
+    "asking about files": ("decisions.CONFINED_TOLD = frozenset()", "asking about"),
     "asking about files, the monitor tells all": (
         "metadata.Metadata._shows = lambda self, place: True",
         "asking about",
     ),
-    "modes and times": ("seccomp.CONFINED_EMULATED = frozenset()", "changing the project's mode was not refused"),
+    "modes and times": ("decisions.CONFINED_EMULATED = frozenset()", "changing the project's mode was not refused"),
     "modes and times, the monitor changes all": (
         "emulate.Files.__init__ = lambda self, tops: setattr(self, '_tops', ('',))",
         "changing the project's mode was not refused",
     ),
-    "counting tasks": ("seccomp.CONFINED_COUNTED = frozenset()", "that the monitor did not count"),
+    "counting tasks": ("decisions.CONFINED_COUNTED = frozenset()", "that the monitor did not count"),
     "no sockets": (_without("socket"), "a socket of AF_INET was not refused"),
     "no pairs that send elsewhere": (_without("socketpair"), "a pair of datagrams"),
     "commands of sockets": (_without("ioctl"), "asking a socket for devices"),

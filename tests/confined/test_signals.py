@@ -230,7 +230,7 @@ def test_who_is_meant_is_noticed_where_the_kernel_sends_them(inside: Inside, out
 
 
 def test_the_handlers_forget_no_way_that_the_filter_sends_to_them() -> None:
-    from ipysandbox.backends.linux import seccomp
+    from ipysandbox.backends.linux import decisions
 
-    assert set(Signals(1).calls()) == seccomp.SIGNALS
-    assert set(Signals(1).seen()) == seccomp.CONFINED_SEEN
+    assert set(Signals(1).calls()) == decisions.SIGNALS
+    assert set(Signals(1).seen()) == decisions.CONFINED_SEEN

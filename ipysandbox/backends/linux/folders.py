@@ -88,17 +88,18 @@ def make_folder(path: Path) -> None:
         opened.callback(os.close, folder)
         for name in path.parts[1:]:
             with contextlib.suppress(FileExistsError):
-                if not _is_there(name, folder):
+                # Asked first: to make what is there may be refused for other reasons (a read-only file system).
+                if not has(folder, name):
                     os.mkdir(name, dir_fd=folder)
             folder = libc.openat2(folder, os.fsencode(name), _HANDLE, _NO_SYMLINKS)
             opened.callback(os.close, folder)
 
 
-def _is_there(name: str, folder: int) -> bool:
-    """Asked first: to make what is there already may be refused for other reasons (a read-only file system)."""
+def has(folder: int, name: str) -> bool:
+    """Whether the open folder has an entry of that name."""
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
+    except OSError:
         return False
     return True
 

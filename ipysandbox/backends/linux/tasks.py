@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from . import processes, seccomp
+from . import decisions, processes, seccomp
 from .notify import Answer, Notification, refuse
 
 
@@ -25,7 +25,7 @@ class Tasks:
 
     def calls(self) -> dict[str, Callable[[Notification], Answer]]:
         """By name of the system call."""
-        return dict.fromkeys(seccomp.CONFINED_COUNTED, self._make)
+        return dict.fromkeys(decisions.CONFINED_COUNTED, self._make)
 
     def _make(self, call: Notification) -> Answer:
         if call.name == "clone" and seccomp.is_refused_clone(call.args[0]):

@@ -22,7 +22,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.policy import compile_patterns
 from ipysandbox.policy.names import REPOSITORY_OBEYED, in_repository
 
-from .folders import SWAPPED, FilesChanged, HeldFolder
+from .folders import SWAPPED, FilesChanged, HeldFolder, has
 from .walk import MOST_ENTRIES, allow, is_deep, too_many, walk
 
 #: Traps that a sweep names; the rest of what it disarmed is told as a number.
@@ -303,7 +303,7 @@ class WritableFolder:
         """Whether programs act on this name, by itself or for what lies beside it."""
         if self._protected(relative):
             return True
-        return _name(relative) in REPOSITORY_OBEYED and in_repository(functools.partial(_has, folder))
+        return _name(relative) in REPOSITORY_OBEYED and in_repository(functools.partial(has, folder))
 
     def sweep(self) -> list[str]:
         """Disarm what was left and should not have been; what was there before stays as it is.
@@ -433,14 +433,6 @@ def _identity(info: os.stat_result, relative: str, folder: int) -> Identity:
     kind = stat.S_IFMT(info.st_mode)
     target = "/".join(_target(relative, folder) or ()) if kind == stat.S_IFLNK else ""
     return kind, info.st_dev, info.st_ino, target
-
-
-def _has(folder: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
 
 
 def _target(relative: str, folder: int) -> list[str] | None:
