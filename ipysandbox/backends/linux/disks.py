@@ -11,6 +11,10 @@ from .confined_plan import ConfinedPlan
 from .plan import Plan
 
 
+#: By the device that stat tells: the one of the file system that is mounted, which takes a table of all mounts to find.
+_mounts: dict[int, int] = {}
+
+
 class Disks:
     """Those that ``plan`` gives to write, from now on. Others may write there too: what is found is an upper bound of
     what the sandbox keeps there, as long as nobody else frees anything."""
@@ -24,7 +28,9 @@ class Disks:
             with contextlib.suppress(OSError):
                 device = os.stat(path).st_dev
                 self._then.setdefault(device, (path, _used(path)))
-                self.shown.setdefault(_mounted(path) or device, device)
+                if device not in _mounts:
+                    _mounts[device] = _mounted(path) or device
+                self.shown.setdefault(_mounts[device], device)
 
     def grown(self, devices: Iterable[int]) -> int:
         """Bytes."""
