@@ -10,7 +10,6 @@ from pathlib import Path
 from .confined_plan import ConfinedPlan
 from .plan import Plan
 
-
 #: By the device that stat tells: the one of the file system that is mounted, which takes a table of all mounts to find.
 _mounts: dict[int, int] = {}
 
