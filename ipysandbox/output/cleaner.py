@@ -23,6 +23,7 @@ MAX_NOTES = 100
 _MAX_COUNT = 2**31
 _MAX_ENTRIES = 1000  # of completions, traceback lines, …
 _MAX_LINE = 100_000
+_MAX_ROW = 10_000  # of a traceback: a longer row is data in the source, and hides what stands around it
 _MAX_WORD = 400
 _WORD = re.compile(r"[\w.+/ -]{0,80}", re.A)
 _EXPORTER = re.compile(r"[a-z]{0,20}", re.A)
@@ -180,7 +181,7 @@ class Cleaner:
         return {
             "ename": _line(content.get("ename"), _MAX_WORD),
             "evalue": _line(content.get("evalue"), _MAX_LINE),
-            "traceback": [_line(line, max(1000, room)) for line in lines],
+            "traceback": [_rows(line, max(1000, room)) for line in lines],
         }
 
     def _status(self, content: Content) -> Content | None:
@@ -294,6 +295,15 @@ class Cleaner:
 
 def _line(value: object, limit: int) -> str:
     return clean_text(clip(value, limit)) if isinstance(value, str) else ""
+
+
+def _rows(value: object, limit: int) -> str:
+    """Text of a traceback, each of its rows cut on its own."""
+    if not isinstance(value, str):
+        return ""
+    if len(value) > _MAX_ROW:
+        value = "\n".join(clip(row, _MAX_ROW) for row in value.split("\n"))
+    return clean_text(clip(value, limit))
 
 
 def _prompt(value: object) -> str:

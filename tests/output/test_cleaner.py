@@ -247,6 +247,15 @@ def test_error_is_cleaned_and_clipped(cleaner):
     assert len(cleaned["traceback"]) == 1000
 
 
+def test_a_long_row_of_a_traceback_hides_nothing_around_it(cleaner):
+    rows = ["Traceback", "----> 2 x = '" + "A" * 10**6 + "'", "FileNotFoundError: no such file"]
+    (shown,) = cleaner.clean("error", {"ename": "E", "evalue": "", "traceback": ["\n".join(rows)]})["traceback"]
+    assert shown.startswith("Traceback\n----> 2 x = 'AAA")
+    assert shown.endswith("AAA'\nFileNotFoundError: no such file")
+    assert "characters left out" in shown
+    assert len(shown) < 11_000
+
+
 @pytest.mark.parametrize("end", [("status", {"execution_state": "idle"}), ("execute_reply", {"status": "ok"})])
 def test_stream_cleans_across_messages_until_the_cell_ends(cleaner, end):
     assert cleaner.clean("stream", {"name": "stdout", "text": "a\x1b]52;c;"}) == {"name": "stdout", "text": "a"}
