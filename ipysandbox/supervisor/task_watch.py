@@ -112,7 +112,8 @@ class TaskWatch:
         """Writable folders are shared by all. When they have grown by more than the limit in the time of any task that
         runs, who did it is ended; and what is left there counts for none of the others."""
         limits = self._room.effective.policy.limits
-        rows = [folder.measure(max(1 << 20, limits.disk // 16)) for folder in self._room.folders]
+        inits = [run.instance.pid for run in self._running.values() if run.instance is not None]
+        rows = self._room.count(limit_rules.files_allowed(limits), inits)
         self._bytes, self._files = sum(row[0] for row in rows), sum(row[1] for row in rows)
         running = [run for run in self._running.values() if run.instance is not None and run.hit is None]
         over = [(run, hit) for run in running if (hit := self._grown(run)) is not None]

@@ -52,6 +52,22 @@ def test_a_folder_with_more_than_can_be_counted_says_so(few: None, results: Path
     assert (raised.value.folder, raised.value.most) == ("results", 10)
 
 
+def test_growth_of_the_file_system_tells_of_too_much_before_all_is_counted(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [(1 << 40, 1 << 30)]
+    monkeypatch.setattr(WritableFolder, "_filesystem", lambda _folder: free[-1])
+    folder = watched(results)
+    assert not folder.may_exceed(1 << 20, 100)
+    free.append((1 << 40, (1 << 30) - 101))
+    assert folder.may_exceed(1 << 20, 100)
+    free.append(((1 << 40) - (2 << 20), 1 << 30))
+    assert folder.may_exceed(1 << 20, 100)
+    folder._next = 0.0
+    folder.measure(1)  # it was somebody else's
+    assert not folder.may_exceed(1 << 20, 100)
+
+
 def test_what_lies_too_deep_to_be_counted_says_so(few: None, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "MOST_DEPTH", 2)
     folder = watched(results)

@@ -242,6 +242,29 @@ def test_results_are_bounded_too(project: Path, make_box: MakeBox, code: str, na
     works_again(box, new=True)
 
 
+_FOUR_MAKE_FILES = """
+import os
+for writer in range(4):
+    if os.fork() == 0:
+        n = 0
+        while True:
+            if n % 1000 == 0:
+                os.mkdir(f"results/{writer}.{n}")
+                folder = f"results/{writer}.{n}"
+            os.close(os.open(f"{folder}/{n}", os.O_CREAT | os.O_WRONLY))
+            n += 1
+os.wait()
+"""
+
+
+def test_who_makes_files_faster_than_they_are_counted_is_held_still_for_it(project: Path, make_box: MakeBox) -> None:
+    """Of 65,536 that are allowed, counting takes longer than one look."""
+    box = make_box()
+    assert box.run(_FOUR_MAKE_FILES).limit.name == "files"
+    made = sum(len(folders) + len(files) for _, folders, files in os.walk(project / "results"))
+    assert 65_536 < made < 2 * 65_536
+
+
 @pytest.mark.parametrize(
     "keep",
     [

@@ -13,7 +13,7 @@ import signal
 import socket
 import stat
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +36,8 @@ from .layout import Spent
 from .left_behind import Record
 from .memory import Memory, of_mappings, of_sockets
 from .plan import Plan
-from .writable import WritableFolder, sweep_all
+from .still import held_still
+from .writable import HELD_SECONDS, WritableFolder, sweep_all
 
 if TYPE_CHECKING:
     from .zygotes import Zygote
@@ -313,7 +314,7 @@ class LinuxInstance(Instance):
             record.touch()
         sample = processes.sample(self.pid, self._cpu, beside=self._monitor)
         step = max(1 << 20, self.plan.scratch_bytes // 16)
-        scratch, rows = self._measure_scratch(), [folder.measure(step) for folder in self._folders]
+        scratch, rows = self._count_files(step, sample.pids)
         started = time.monotonic()
         # At most a tenth of the time goes into it, unless the disk filled.
         if started >= self._next_descriptors + brief * _BRIEF_SECONDS or any(folder.walked for folder in self._folders):
@@ -346,6 +347,14 @@ class LinuxInstance(Instance):
     def _counted(self) -> list[WritableFolder]:
         """Folders on whose size only a walk tells."""
         return self._folders
+
+    def _count_files(self, step: int, pids: Iterable[int]) -> tuple[tuple[int, int, int], list[tuple[int, int]]]:
+        """(scratch space as ``_measure_scratch`` tells, each folder as ``measure`` does)."""
+        if not any(folder.may_exceed(self.plan.scratch_bytes, self._most_files) for folder in self._counted()):
+            return self._measure_scratch(), [folder.measure(step) for folder in self._folders]
+        # Many processes make files faster than one counts them.
+        with held_still(pid for pid in pids if pid != self.pid):
+            return self._measure_scratch(), [folder.measure(step, HELD_SECONDS) for folder in self._folders]
 
     def _on_disk(self, scratch: tuple[int, int, int], rows: list[tuple[int, int]]) -> tuple[int, int]:
         """(bytes, files), with those that have no name any more."""

@@ -234,6 +234,11 @@ def started(pid: int) -> int:
     return int(fields[19]) if fields else 0
 
 
+def state(pid: int) -> bytes:
+    """The letter that proc(5) gives it; none when it is gone."""
+    return (_stat(pid) or [b""])[0]
+
+
 def _living_thread(pid: int) -> int:
     """Of a process whose first thread has ended: one that goes on, and by whose number memory and files are found in
     /proc; 0 where there is none, which is a process that only waits to be collected."""

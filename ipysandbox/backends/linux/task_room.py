@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,9 +30,10 @@ from .group_keeper import GroupKeeper
 from .groups import Bounds, Group, Used
 from .instance import until_files_hold
 from .plan import Plan
+from .still import held_still
 from .task_instance import Task
 from .uses import TASKS
-from .writable import WritableFolder, sweep_all
+from .writable import HELD_SECONDS, WritableFolder, sweep_all
 from .zygote_handle import START_SECONDS
 from .zygotes import Zygote, Zygotes, until_fit
 
@@ -205,6 +206,16 @@ class TaskRoom:
 
     def sweep(self) -> list[str]:
         return sweep_all(self.folders)
+
+    def count(self, most_files: int, inits: Iterable[int]) -> list[tuple[int, int]]:
+        """Each folder as its ``measure`` tells. ``most_files``: what a task may add; ``inits``: first processes of
+        those that run."""
+        most = self.effective.policy.limits.disk
+        step = max(1 << 20, most // 16)
+        if not any(folder.may_exceed(folder.bytes + most, folder.files + most_files) for folder in self.folders):
+            return [folder.measure(step) for folder in self.folders]
+        with held_still(pid for init in inits for pid in processes.tree(init) if pid != init):
+            return [folder.measure(step, HELD_SECONDS) for folder in self.folders]
 
     # -- end
 

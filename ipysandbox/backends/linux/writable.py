@@ -33,6 +33,8 @@ SWEEP_SECONDS = 60.0
 _COUNT_SECONDS = 2.0
 #: So long (seconds) one ``measure`` counts; the next goes on.
 _LOOK_SECONDS = 0.03
+#: The same while those who write are held still: they go on when it ends, and the next call has to catch up.
+HELD_SECONDS = 0.1
 #: Names that are kept of the files that were written; the rest is told as a number.
 _MOST_WRITTEN = 200
 #: CLOCK_REALTIME_COARSE of time.h, which Python doesn't name: file systems take their times from this one, and the
@@ -188,12 +190,18 @@ class WritableFolder:
         """What a later sweep of what this sandbox leaves has to know; until when it writes is for others to say."""
         return Before(self._mode, self._here_before, self._since, 0)
 
-    def measure(self, step_bytes: int, seconds: float = _LOOK_SECONDS) -> tuple[int, int]:
+    def may_exceed(self, most_bytes: int, most_files: int) -> bool:
+        """Whether more than that may have been added, for all that the file system tells since the last whole count."""
+        free = self._filesystem()
+        return self.bytes + self._free[0] - free[0] > most_bytes or self.files + self._free[1] - free[1] > most_files
+
+    def measure(self, step_bytes: int, seconds: float | None = None) -> tuple[int, int]:
         """(bytes, files) grown since the start. ``step_bytes``: how much growth of the file system asks for a count.
 
-        A folder that takes longer than ``seconds`` is counted by several calls: until then what is told is the last
-        figure, or what this count has met so far where that is more. Raises Uncountable.
+        A folder that takes longer than ``seconds`` (None: what one look may take) is counted by several calls: until
+        then what is told is the last figure, or what this count has met so far where that is more. Raises Uncountable.
         """
+        seconds = _LOOK_SECONDS if seconds is None else seconds
         now = time.monotonic()
         free = self._filesystem()
         moved = self._free[0] - free[0] >= step_bytes or self._free[1] - free[1] >= 1000
