@@ -556,7 +556,7 @@ def identities(plan: Plan | ConfinedPlan) -> tuple[tuple[int, int] | None, ...]:
         named = [path for path, _ in plan.rules]
     else:
         named = [bind.source for bind in plan.binds] + [row.source for row in plan.overlays if row.source]
-    return tuple(_identity(os.path.realpath(path)) for path in named if not path.startswith(("/proc/", "/sys/")))
+    return tuple(map(_shown_identity, (path for path in named if not path.startswith(("/proc/", "/sys/")))))
 
 
 def _count_anew(folder: WritableFolder) -> None:
@@ -569,6 +569,15 @@ def _count_anew(folder: WritableFolder) -> None:
 def _identity(path: str) -> tuple[int, int] | None:
     info = _lstat(path)
     return None if info is None else (info.st_dev, info.st_ino)
+
+
+def _shown_identity(path: str) -> tuple[int, int] | None:
+    """Of what a mount of ``path`` shows: where a link leads."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
 
 
 def _exited(pidfd: int) -> bool:

@@ -95,7 +95,7 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
                 source=str(project) if seen_whole else "",
                 writable=writable,
                 # Writable folders are mounted over it.
-                hidden=tuple(find_hidden(project, hidden, mounts_shown=(), leave_out=effective.write))
+                hidden=tuple(find_hidden(project, hidden, mounts_shown=(), places=places, leave_out=effective.write))
                 if seen_whole
                 else (),
                 folders=tuple(folders),
@@ -113,7 +113,8 @@ def layout(effective: Effective, *, inside_id: int, extra: tuple[Bind, ...] = ()
     for path in effective.write:
         binds.append(Bind(str(path), writable=True, from_policy=True))
         # A writable folder is shown itself, not through an overlay: cover what it holds of hidden or protected names.
-        names = [*find_hidden(path, hidden, writable=True), *find_protected(path, protected)]
+        names = find_hidden(path, hidden, places=places, writable=True)
+        names += find_protected(path, protected, places=places)
         found = (f"{path}/{name}" for name in names)
         # A link can't be covered, and need not be: what it points to is not there.
         covered += [name for name in found if not os.path.islink(name)]
@@ -211,10 +212,10 @@ def _texts(inside_id: int) -> dict[str, str]:
     }
 
 
-def find_protected(top: Path, patterns: Matcher) -> list[str]:
+def find_protected(top: Path, patterns: Matcher, *, places: Sequence[Path] | None = None) -> list[str]:
     """As ``find_hidden`` in a writable folder, what git obeys in folders that are repositories by themselves, and the
     sockets, pipes and devices, by which a program outside would answer."""
-    return find_hidden(top, patterns, obeyed=True, writable=True)
+    return find_hidden(top, patterns, obeyed=True, places=places, writable=True)
 
 
 def find_hidden(
