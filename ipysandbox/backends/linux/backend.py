@@ -25,13 +25,13 @@ from ipysandbox.guest import CHANNELS
 from ipysandbox.policy import Effective
 from ipysandbox.policy.model import PRELOAD
 
-from . import choice, confined_plan, fonts, gpu, layout, left_behind, machine, scratch
+from . import choice, confined_plan, fonts, gpu, layout, left_behind, machine, scratch, whereabouts
 from .confined_instance import ConfinedInstance
 from .confined_plan import ConfinedPlan
 from .folders import FilesChanged, make_folder
 from .group_keeper import GroupKeeper
 from .groups import Bounds
-from .instance import LinuxInstance, identities, new_key, until_files_hold
+from .instance import LinuxInstance, new_key, until_files_hold
 from .plan import Bind, Plan
 from .task_room import TaskRoom, Tools
 from .uses import KERNELS
@@ -202,7 +202,7 @@ class LinuxBackend(Backend):
             return False
         then = instance.plan
         now = self._plan(effective) if isinstance(then, Plan) else self._confined_plan(effective, Path(then.scratch))
-        if now != then or identities(now) != instance.sources:
+        if now != then or whereabouts.of_plan(now) != instance.sources:
             return False
         return instance.renew_folders(_writable_folders(effective)) and instance.untouched()
 

@@ -24,7 +24,7 @@ from ipysandbox.errors import StartError
 from ipysandbox.output import clean_text
 from ipysandbox.policy.links import within
 
-from . import left_behind, processes
+from . import left_behind, processes, whereabouts
 from .attempts import Attempts
 from .changed import changes, writable_overlays
 from .confined_plan import ConfinedPlan
@@ -87,12 +87,12 @@ class LinuxInstance(Instance):
         #: What was in them before, for whoever sweeps them if we can't.
         self.records: list[Record] = []
         #: The files and folders that it was given, as the host had them then.
-        self.sources = identities(plan)
+        self.sources = whereabouts.of_plan(plan)
         self._find_hidden = hidden
         self._overlays = writable_overlays(plan)
         # A whiteout holds for a name; a cover lies on one file, and goes when the host puts another in its place.
         self._whiteouts = {f"{overlay.target}/{name}" for overlay in plan.overlays for name in overlay.hidden}
-        self._covered = {path: _identity(path) for path in plan.covered}
+        self._covered = {path: whereabouts.of_name(path) for path in plan.covered}
         self._newly_hidden: list[str] = []
         self._next_look = 0.0
         self._cover_reply: asyncio.Future[list[str]] | None = None
@@ -411,7 +411,7 @@ class LinuxInstance(Instance):
         found, own = await self._names_to_cover()
         # A link can't be covered, and need not be: it counts as the user's as long as it leads where it led.
         names = [f"{f.path}/{name}" for f, there in own for name, (kind, *_) in there.items() if kind != stat.S_IFLNK]
-        now_there = {path: _identity(path) for path in (*found, *names) if path not in self._whiteouts}
+        now_there = {path: whereabouts.of_name(path) for path in (*found, *names) if path not in self._whiteouts}
         new = [path for path, identity in now_there.items() if self._covered.get(path) != identity]
         failed = await self._cover(new) if new and self.alive() else []
         hidden = set(found) - self._covered.keys()
@@ -550,34 +550,11 @@ class LinuxInstance(Instance):
         return clean_text(self._log.decode("utf-8", "replace"))
 
 
-def identities(plan: Plan | ConfinedPlan) -> tuple[tuple[int, int] | None, ...]:
-    """Which files and folders lie where a plan names them, now. What the kernel makes up has no number that stays."""
-    if isinstance(plan, ConfinedPlan):
-        named = [path for path, _ in plan.rules]
-    else:
-        named = [bind.source for bind in plan.binds] + [row.source for row in plan.overlays if row.source]
-    return tuple(map(_shown_identity, (path for path in named if not path.startswith(("/proc/", "/sys/")))))
-
-
 def _count_anew(folder: WritableFolder) -> None:
     """From the beginning; of a folder that is too large for that, what is known so far counts on."""
     folder.measure(_AT_ONCE, _COUNT_ANEW_SECONDS)
     if folder.walked:  # it may have been the end of a count that was on its way
         folder.measure(_AT_ONCE, _COUNT_ANEW_SECONDS)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    info = _lstat(path)
-    return None if info is None else (info.st_dev, info.st_ino)
-
-
-def _shown_identity(path: str) -> tuple[int, int] | None:
-    """Of what a mount of ``path`` shows: where a link leads."""
-    try:
-        info = os.stat(path)
-    except OSError:
-        return None
-    return info.st_dev, info.st_ino
 
 
 def _exited(pidfd: int) -> bool:
@@ -605,13 +582,6 @@ async def until_files_hold(start: Callable[[], Awaitable[_T]]) -> _T:
         with contextlib.suppress(FilesChanged):
             return await start()
     return await start()
-
-
-def _lstat(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
 
 
 def new_key() -> bytes:
