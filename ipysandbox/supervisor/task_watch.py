@@ -17,6 +17,8 @@ from .watch import BUSY_SECONDS, COST_FACTOR, EXACT_ABOVE, FILL_RATE, HIDDEN, SO
 #: Of what a shared folder has grown by, so much one task must have written by its own count to be ended alone for it:
 #: what the count does not see (fallocate, memory that is mapped) is then too little for the limit of another.
 _EXPLAINS = 0.75
+#: Between two looks, however long one takes.
+_LATEST_SECONDS = 0.25
 _TOGETHER = (
     " It could not be told which of them it was: all that ran at the time were ended, this one too, whether it had a "
     "part in it or not."
@@ -78,7 +80,7 @@ class TaskWatch:
             soonest = min(soonest, (limits.disk - run.usage.disk) / WRITE_RATE, max(0.0, limits.wall - run.wall))
             if instance is not None and "memory" not in instance.bounded:
                 soonest = min(soonest, (limits.memory - run.usage.memory) / (FILL_RATE * max(1.0, limits.cpus)))
-        return max(SOONEST, soonest, COST_FACTOR * self._cost)
+        return max(SOONEST, soonest, min(_LATEST_SECONDS, COST_FACTOR * self._cost))
 
     def _look(self, run: TaskRun) -> None:
         instance = run.instance

@@ -40,8 +40,8 @@ SOONEST, COST_FACTOR = 0.005, 5
 _AFTER_CPU, _AFTER_CPU_LEAST = 0.05, 0.2
 #: Where what a sandbox holds on disk can't be counted.
 HIDDEN = (
-    "limit on disk space: a process in the sandbox hid which files it holds open; they can't be counted. "
-    "To allow more: start only programs that may be read as well as run."
+    "limit on disk space: a process in the sandbox hid which files it holds open, or kept its memory from being looked "
+    "at; what it holds can't be counted. To allow more: start only programs that may be read as well as run."
 )
 
 

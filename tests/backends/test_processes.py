@@ -8,13 +8,17 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-from ipysandbox.backends.linux import processes
+import pytest
+
+from ipysandbox.backends.linux import holdings, patience, processes
 from ipysandbox.backends.linux.confined_plan import ConfinedPlan
 from ipysandbox.backends.linux.disks import Disks
-from ipysandbox.backends.linux.memory import of_mappings, of_sockets
+from ipysandbox.backends.linux.memory import of_descriptors, of_mappings, of_sockets
+from ipysandbox.backends.linux.patience import Patient
 from ipysandbox.backends.linux.writable import WritableFolder
 
 #: Its first thread ends by itself (exit(2), not exit_group(2)), another lives on and holds the descriptors.
@@ -32,15 +36,15 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 
 
 def test_only_a_process_whose_threads_have_all_ended_is_past_its_end() -> None:
-    assert not processes._ends(os.getpid())
+    assert not processes.ends(os.getpid())
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        assert processes._ends(ended.pid)  # a zombie
-    assert processes._ends(ended.pid)  # gone
+        assert processes.ends(ended.pid)  # a zombie
+    assert processes.ends(ended.pid)  # gone
     with subprocess.Popen([sys.executable, "-c", _HEADLESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as headless:
         assert headless.stdout is not None
         assert headless.stdout.readline() == b"headless\n"
-        assert not processes._ends(headless.pid)
+        assert not processes.ends(headless.pid)
         headless.communicate()
 
 
@@ -100,14 +104,14 @@ def _end(one: subprocess.Popen[str]) -> None:
 def test_a_look_that_has_no_time_goes_on_at_the_next_and_keeps_what_it_has_found(tmp_path: Path) -> None:
     holders = _holders(tmp_path, 3)
     pids = tuple(one.pid for one in holders)
-    holdings = processes.Holdings([os.stat(tmp_path).st_dev])
+    held = holdings.Holdings([os.stat(tmp_path).st_dev])
     for reached in (1, 2, 3, 3):
-        found = holdings.look(pids, seconds=0)
+        found = held.look(pids, seconds=0)
         assert (found.deleted, found.sockets) == (reached << 20, 2 * reached)
     _end(holders[0])
-    found = holdings.look(pids[1:], seconds=0)
+    found = held.look(pids[1:], seconds=0)
     assert (found.deleted, found.sockets) == (2 << 20, 4)
-    assert holdings.look(pids[1:]).deleted == 2 << 20
+    assert held.look(pids[1:]).deleted == 2 << 20
     for one in holders[1:]:
         _end(one)
 
@@ -156,7 +160,7 @@ os.unlink({str(path)!r}); print(os.fstat(fd).st_ino, flush=True); os.close(fd); 
     ) as maps:
         assert maps.stdout is not None
         inode = int(maps.stdout.readline())
-        found = [*processes._mapped_deleted(Path(f"/proc/{maps.pid}/maps").read_bytes())]
+        found = [*holdings._mapped_deleted(Path(f"/proc/{maps.pid}/maps").read_bytes())]
         ((_, span, name),) = [row for row in found if row[0] == (os.stat(tmp_path).st_dev, inode)]
         assert (len(span), name) == (1 << 20, os.fsencode(path))
         maps.communicate()
@@ -179,15 +183,15 @@ def test_a_nameless_file_of_which_a_page_is_mapped_counts_in_full_or_as_one_of_u
     with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as maps:
         assert maps.stdout is not None
         assert maps.stdout.readline() == b"ready\n"
-        found = processes.Holdings([os.stat(tmp_path).st_dev], places=[str(tmp_path)]).look((maps.pid,))
+        found = holdings.Holdings([os.stat(tmp_path).st_dev], places=[str(tmp_path)]).look((maps.pid,))
         known = (found.deleted, found.unsized, found.mapped) == (1 << 20, 0, 0)
         assert known or (found.deleted, found.unsized, found.mapped) == (0, 1, 4096)
         assert known or os.geteuid()  # root is told
         assert found.nameless == 1
         # As on btrfs, where stat tells another device than the maps.
-        assert processes.Holdings([1], {os.stat(tmp_path).st_dev: 1}, [str(tmp_path)]).look((maps.pid,)) == found
+        assert holdings.Holdings([1], {os.stat(tmp_path).st_dev: 1}, [str(tmp_path)]).look((maps.pid,)) == found
         # Where the code can't write, the host has replaced it, a library that runs for one.
-        found = processes.Holdings([os.stat(tmp_path).st_dev], places=["/elsewhere"]).look((maps.pid,))
+        found = holdings.Holdings([os.stat(tmp_path).st_dev], places=["/elsewhere"]).look((maps.pid,))
         assert (found.deleted, found.unsized) == (1 << 20 if known else 4096, 0)
         maps.communicate()
 
@@ -205,7 +209,7 @@ def test_a_nameless_program_that_runs_counts_in_full(tmp_path: Path) -> None:
         runs.stdin.flush()
         assert runs.stdout.readline() == b"ready\n"
         program.unlink()
-        found = processes.Holdings([os.stat(tmp_path).st_dev]).look((runs.pid,))
+        found = holdings.Holdings([os.stat(tmp_path).st_dev]).look((runs.pid,))
         assert (found.deleted, found.unsized, found.nameless) == (size, 0, 1)
         runs.communicate()
 
@@ -244,14 +248,14 @@ def test_pieces_of_address_space_count_also_where_no_look_has_come_yet(tmp_path:
     with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as has:
         assert has.stdout is not None
         assert has.stdout.readline() == b"ready\n"
-        holdings = processes.Holdings()
-        holdings.look((has.pid,))
+        held = holdings.Holdings()
+        held.look((has.pid,))
         there = len(Path(f"/proc/{has.pid}/maps").read_bytes().splitlines())
         assert there > 4000
-        assert holdings.mappings({has.pid: 1 << 30}) == (there, 0)
+        assert held.mappings({has.pid: 1 << 30}) == (there, 0)
         # A fork of it has as many; what has so little address space has not.
-        assert holdings.mappings({has.pid: 1 << 30, 1: 1 << 30}) == (there, there)
-        assert holdings.mappings({has.pid: 1 << 30, 1: 10 * os.sysconf("SC_PAGE_SIZE")}) == (there, 10)
+        assert held.mappings({has.pid: 1 << 30, 1: 1 << 30}) == (there, there)
+        assert held.mappings({has.pid: 1 << 30, 1: 10 * os.sysconf("SC_PAGE_SIZE")}) == (there, 10)
         assert of_mappings(there) > 200 * there
         has.communicate()
 
@@ -288,3 +292,49 @@ def test_a_large_folder_is_counted_over_several_looks(tmp_path: Path) -> None:
         seen.append(folder.measure(1 << 40, seconds=0)[1])
     assert seen == [*range(1, 11), 10]
     assert folder.bytes == 10 * 4096
+
+
+def test_a_look_without_an_answer_keeps_nobody_waiting_and_its_answer_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, answers = Patient[str](), threading.Event()
+
+    def slow() -> str:
+        answers.wait()
+        return "found"
+
+    assert asked.ask(1, slow, 0.0, seen=7) is None
+    assert asked.ask(2, str, 0.0) is None  # one at a time
+    assert asked.late() is None
+    assert asked.hidden == 0
+    monkeypatch.setattr(patience, "_MOST_SECONDS", 0.0)
+    assert asked.hidden == 1
+    answers.set()
+    monkeypatch.setattr(patience, "_LONGEST_SECONDS", 60.0)
+    assert asked.late(time.monotonic() + 60) == (1, "found", 7)
+    assert asked.hidden == 0
+    assert asked.late() is None
+    assert asked.ask(2, lambda: "at once", time.monotonic() + 60) == "at once"
+
+
+#: Records of /proc, and one of a descriptor's.
+_READS_RECORDS = """
+import os, sys
+kept = [os.open("/proc/self/status", os.O_RDONLY) for _ in range(50)] + [os.open("/proc/self/fdinfo/0", os.O_RDONLY)]
+kept += [os.eventfd(0) for _ in range(20)] + [os.open(sys.argv[1], os.O_CREAT | os.O_RDWR)]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_descriptors_are_counted_and_those_of_records_by_what_the_kernel_keeps_for_them(tmp_path: Path) -> None:
+    args = [sys.executable, "-c", _READS_RECORDS, str(tmp_path / "empty")]
+    with subprocess.Popen(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reads:
+        assert reads.stdout is not None
+        assert reads.stdout.readline() == b"ready\n"
+        found = holdings.Holdings().look((reads.pid,))
+        assert found.open >= 72
+        assert 51 <= found.records <= 52  # an empty file may lie on a file system without a disk
+        assert found.told == 1
+        assert of_descriptors(found) > 51 * 8192
+        reads.communicate()

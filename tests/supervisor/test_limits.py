@@ -7,6 +7,7 @@ import select
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -753,3 +754,67 @@ os.unlink("results/sparse")
 print("done")
 """)
     assert (result.status, result.stdout) == ("ok", "done\n"), result
+
+
+_KEEPS_ITS_MAP_LOCKED = """
+import ctypes, os, threading, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+size, count = 100 << 20, 300
+fd = os.open("/dev/shm/x", os.O_RDWR | os.O_CREAT)
+for _ in range(100):
+    os.write(fd, b"x" * (1 << 20))
+pieces = libc.mmap(None, 50_000 * 4096, 3, 0x4022, -1, 0)
+for n in range(0, 50_000, 2):
+    libc.mprotect(pieces + n * 4096, 4096, 1)
+large = libc.mmap(None, size * count, 0, 0x4022, -1, 0)
+for n in range(count):
+    libc.mmap(large + n * size, size, 1, 0x8011, fd, 0)
+def lock():
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        libc.mprotect(large, size * count, 1)
+        libc.mprotect(large, size * count, 3)
+for _ in range(6):
+    threading.Thread(target=lock).start()
+while True:
+    time.sleep(1)
+"""
+
+
+def test_who_keeps_its_memory_from_being_looked_at_is_ended_and_holds_up_nobody(make_box: MakeBox) -> None:
+    """Reading a process's maps waits for a lock that its threads can hold."""
+    other = make_box(name="other")
+    other.run("1")
+    box = make_box(overrides={"limits.memory": "512MiB", "limits.wall": "15s"})
+    with ThreadPoolExecutor(1) as thread:
+        hostile = thread.submit(box.run, _KEEPS_ITS_MAP_LOCKED)
+        waits = []
+        while not hostile.done():
+            began = time.monotonic()
+            assert other.run("1 + 1").value == 2
+            waits.append(time.monotonic() - began)
+    result = hostile.result()
+    assert result.status == "limit"
+    assert result.usage["wall"] < 25
+    assert max(waits) < 10
+
+
+@_NO_GROUP
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def hold():\n"
+        "    kept = [os.open('/proc/self/status', os.O_RDONLY) for _ in range(900)]\n"
+        "    [os.read(fd, 1) for fd in kept]\n"
+        "for _ in range(120):\n"
+        "    if os.fork() == 0: hold(); time.sleep(60)\n",
+        "kept = [os.open('/proc/self/fdinfo/0', os.O_RDONLY) for _ in range(40)]\n",
+    ],
+    ids=["records", "lists"],
+)
+def test_what_the_kernel_keeps_of_open_records_counts(make_box: MakeBox, code: str) -> None:
+    box = make_box(overrides={"limits.memory": "512MiB"})
+    assert box.run(f"import os, time\n{code}time.sleep(30)").limit.name == "memory"

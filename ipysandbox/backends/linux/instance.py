@@ -32,9 +32,10 @@ from .disks import Disks, writable
 from .folders import SWAPPED, FilesChanged
 from .gpu import Cards, Meter
 from .groups import Group, Used
+from .holdings import Descriptors, Holdings
 from .layout import Spent
 from .left_behind import Record
-from .memory import Memory, of_mappings, of_sockets
+from .memory import Memory, of_descriptors, of_mappings, of_sockets
 from .plan import Plan
 from .still import held_still
 from .writable import HELD_SECONDS, WritableFolder, sweep_all
@@ -110,10 +111,10 @@ class LinuxInstance(Instance):
         self._heard_all = False
         self._status: int | None = None
         self._cpu = processes.CpuMeter(len(plan.cpus))
-        self._descriptors = processes.Descriptors()
+        self._descriptors = Descriptors()
         #: Files that no longer have a name count as well, where those lie that the sandbox may write.
         self._disks = Disks(plan)
-        self._holdings = processes.Holdings((folder.device for folder in folders), self._disks.shown, writable(plan))
+        self._holdings = Holdings((folder.device for folder in folders), self._disks.shown, writable(plan))
         #: As the supervisor allows, which ends what goes over it.
         self._most_files = max(1024, plan.scratch_bytes >> 14)
         self._memory = Memory(self._ask_to_count)
@@ -374,12 +375,16 @@ class LinuxInstance(Instance):
             sockets = processes.sockets(self.pid)
         sizes = {pid: size for pid, size in sample.sizes.items() if pid != self.pid}
         seen, guessed = map(of_mappings, self._holdings.mappings(sizes))
-        found = self._memory.held(sample, self.pid, scratch, of_sockets(sockets) + seen + guessed)
+        kernel = of_sockets(sockets) + of_descriptors(self._descriptors)
+        found = self._memory.held(sample, self.pid, scratch, kernel + seen + guessed)
         if found > self._memory.limit >= found - guessed:
             # No guess ends anything that can be looked at.
             self._look_at_descriptors(sample.pids, anew=True)
             seen, guessed = map(of_mappings, self._holdings.mappings(sizes))
-            found = self._memory.held(sample, self.pid, scratch, of_sockets(sockets) + seen + guessed)
+            kernel = of_sockets(sockets) + of_descriptors(self._descriptors)
+            found = self._memory.held(sample, self.pid, scratch, kernel + seen + guessed)
+        if self._memory.hidden:
+            raise PermissionError(f"/proc/{self._memory.hidden}/smaps_rollup")
         return found
 
     def _ask_to_count(self) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from . import processes
+from .holdings import Descriptors
 from .shared_bound import SharedBound
 
 #: Figures that are shown are at most so old.
@@ -15,6 +16,11 @@ _SOCKET_BUFFER = 416 << 10
 _FREE_SOCKETS = 256
 #: Of a piece of address space: vm_area_struct, its part of the tree of them, and what finds its pages (anon_vma).
 _MAPPING = 512
+#: Of a descriptor: file, inode and name of a pipe or an eventfd.
+_DESCRIPTOR = 1 << 10
+#: Of one in /proc, what was read of it stays in memory until it is closed; of one that tells of an epoll set, the whole
+#: of its list, which can be as long as there are descriptors and numbers for them (seq_file, eventpoll of the kernel).
+_RECORD, _LIST = 8 << 10, 32 << 20
 #: Stands beside the numbers of processes.
 _SCRATCH = 0
 
@@ -31,6 +37,11 @@ def of_mappings(count: int) -> int:
     return count * _MAPPING
 
 
+def of_descriptors(held: Descriptors) -> int:
+    """Bytes that the kernel needs for those that are open, beside what they lead to."""
+    return held.open * _DESCRIPTOR + held.records * _RECORD + held.told * _LIST
+
+
 class Memory:
     """``ask`` has the monitor count what is mapped together, and says whether it could be asked."""
 
@@ -43,6 +54,11 @@ class Memory:
         self._exact = (0, 0)
         self._exact_at = 0.0
         self._exact_residents: Mapping[int, int] = {}
+
+    @property
+    def hidden(self) -> int:
+        """A process that keeps itself from being looked at, if there is one."""
+        return self._shares.hidden
 
     def exact_above(self, resident: int, limit: int) -> None:
         """As the instance's."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .patience import Patient
+
 _TICK = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 #: More than any limit on tasks allows; a bound for this reader only.
 _MOST = 20_000
 #: States of a thread that runs no more.
 _ENDED = (b"Z", b"X")
+#: PF_EXITING of the kernel's sched.h, in the flags of /proc/PID/stat.
+_EXITING = 0x4
 #: Between two looks (seconds): what passed in a longer break of the watching stands for nothing.
 _LONGEST_LOOK = 1.0
 
@@ -80,12 +84,12 @@ class CpuMeter:
 
 def children(pid: int) -> list[int]:
     """Processes that ``pid`` is the parent of, ended ones that nobody has waited for included."""
-    return [int(child) for task in _threads(pid) for child in _read(f"/proc/{pid}/task/{task}/children").split()]
+    return [int(child) for task in _threads(pid) for child in read(f"/proc/{pid}/task/{task}/children").split()]
 
 
 def _share(pid: int) -> float:
     """How much of the time that ``pid`` wanted a processor it had one (Documentation/scheduler/sched-stats.rst)."""
-    fields = _read(f"/proc/{pid}/schedstat").split()
+    fields = read(f"/proc/{pid}/schedstat").split()
     had, waited = (int(fields[0]), int(fields[1])) if len(fields) == 3 else (1, 0)
     return had / (had + waited) if had + waited else 1.0
 
@@ -110,7 +114,7 @@ def run_times(root: int) -> Mapping[int, int] | None:
     times: dict[int, int] = {}
     for pid in tree(root)[1:]:
         for thread in _threads(pid):
-            fields, counted = _stat(thread), _read(f"/proc/{thread}/schedstat").split()
+            fields, counted = _stat(thread), read(f"/proc/{thread}/schedstat").split()
             if (fields and fields[0] == b"R") or (fields and not counted):
                 return None
             if fields:
@@ -180,7 +184,7 @@ def sample(root: int, meter: CpuMeter, *, beside: int = 0) -> Sample:
             pid = _living_thread(pid)
             fields = _stat(pid) if pid else []
         if fields:
-            sizes[pid], residents[pid] = int(fields[20]), int(fields[21]) * _PAGE
+            sizes[pid], residents[pid] = int(fields[20]), int(fields[21]) * PAGE
     cpu = meter.add(rows, young, time.monotonic())
     tables = _tables(sizes)
     for pid, size in tables.items():
@@ -202,7 +206,7 @@ def _running(pid: int, fields: list[bytes], most: int) -> list[int]:
 
 
 #: So much address space needs one byte of tables where all of it has been touched: a table has 8 bytes for a page.
-_TABLE_REACH = _PAGE // 8
+_TABLE_REACH = PAGE // 8
 #: So much of all processes' tables is not looked for: 32 GiB of address space in all.
 _TABLES = 64 << 20
 
@@ -216,14 +220,14 @@ def _tables(sizes: Mapping[int, int]) -> dict[int, int]:
 
 
 def _status_kib(pid: int, key: bytes) -> int:
-    text = _read(f"/proc/{pid}/status")
+    text = read(f"/proc/{pid}/status")
     found = text.partition(b"\n" + key)[2].split(maxsplit=1)
     return int(found[0]) * 1024 if found else 0
 
 
 def _stat(pid: int) -> list[bytes]:
     """Fields of /proc/PID/stat from the third on (proc(5)); none when it is gone."""
-    text = _read(f"/proc/{pid}/stat")
+    text = read(f"/proc/{pid}/stat")
     # The name may hold anything, parentheses and newlines too: fields start after the last ")".
     return text[text.rindex(b")") + 2 :].split() if text else []
 
@@ -247,12 +251,18 @@ def _living_thread(pid: int) -> int:
 
 def first_child(pid: int) -> int:
     """The oldest living child of a process; 0 where there is none."""
-    return int((_read(f"/proc/{pid}/task/{pid}/children").split() or [b"0"])[0])
+    return int((read(f"/proc/{pid}/task/{pid}/children").split() or [b"0"])[0])
+
+
+def ends(pid: int) -> bool:
+    """Whether all its threads are past their end: its entries in /proc are root's by then, and what it held open is
+    being closed."""
+    return all(int(fields[6]) & _EXITING for fields in map(_stat, _threads(pid)) if fields)
 
 
 def deaf(pid: int, number: int) -> bool:
     """Whether the main thread of ``pid`` is stopped, or ignores or blocks the signal ``number``."""
-    rows = (line.split(b":", 1) for line in _read(f"/proc/{pid}/status").split(b"\n") if b":" in line)
+    rows = (line.split(b":", 1) for line in read(f"/proc/{pid}/status").split(b"\n") if b":" in line)
     status = {key: value.strip() for key, value in rows}
     masks = int(status.get(b"SigIgn", b"0"), 16) | int(status.get(b"SigBlk", b"0"), 16)
     return status.get(b"State", b"")[:1] in (b"T", b"t") or bool(masks >> (number - 1) & 1)
@@ -283,7 +293,7 @@ class _Share:
 #: A look at many processes, or at much that they hold, takes so long (seconds) and one process more; the next goes on.
 LOOK_SECONDS = 0.03
 #: Before processes count that no look has met yet, and before a limit is said to be exceeded, it takes so long.
-_LONG_LOOK = 0.25
+LONG_LOOK = 0.25
 #: What a process had when it was first met is not counted for so long, if no look has reached it: most of what a fork
 #: has is shared.
 _LATEST_LOOK = 5.0
@@ -301,9 +311,15 @@ class Shares:
         self._left: list[int] = []
         self._ended: list[_Share] = []
         self._ended_before = 0
+        self._patient = Patient[tuple[int, int]]()
+
+    @property
+    def hidden(self) -> int:
+        """A process that keeps itself from being looked at, if there is one."""
+        return self._patient.hidden
 
     def look(self, sample: Sample, init: int, limit: int, seconds: float = LOOK_SECONDS) -> tuple[int, int]:
-        """(anonymous, shared-memory) bytes, page tables with the first. ``limit``: see ``_LONG_LOOK``.
+        """(anonymous, shared-memory) bytes, page tables with the first. ``limit``: see ``LONG_LOOK``.
 
         Where a process hides its map (not dumpable), its whole resident set counts; of ``init``, which is ours,
         without the files that it has mapped.
@@ -311,35 +327,50 @@ class Shares:
         began = time.monotonic()
         self._ended += [share for pid, share in self._known.items() if pid not in sample.residents]
         self._known = {pid: share for pid, share in self._known.items() if pid in sample.residents}
+        self._keep_late(sample, began)
         new = {pid: size for pid, size in sample.residents.items() if pid not in self._known}
         self._met = {pid: self._met.get(pid, (size, began)) for pid, size in new.items()}
         # The largest first.
         for pid in sorted(new, key=new.__getitem__, reverse=True):
-            if time.monotonic() > began + _LONG_LOOK:
+            if time.monotonic() > began + LONG_LOOK or not self._read(pid, sample, init, began + LONG_LOOK):
                 break
-            self._read(pid, sample, init)
         self._go_on(sample, init, began + seconds)
         found = self._sum(sample)
         if sum(found) > limit:
-            self._go_on(sample, init, began + _LONG_LOOK)
+            self._go_on(sample, init, began + LONG_LOOK)
             found = self._sum(sample)
         return found
 
     def _go_on(self, sample: Sample, init: int, until: float) -> None:
         """Read those that are left of this round, or begin one; to its end, or as long as there is time."""
+        self._keep_late(sample, until)
         if not self._left:
             self._left, self._ended_before = [*sample.residents], len(self._ended)
         while self._left and time.monotonic() < until:
-            pid = self._left.pop()
-            if pid in sample.residents:
-                self._read(pid, sample, init)
+            pid = self._left[-1]
+            if pid in sample.residents and not self._read(pid, sample, init, until):
+                break
+            self._left.pop()
         if not self._left:
             del self._ended[: self._ended_before]
             self._ended_before = 0
 
-    def _read(self, pid: int, sample: Sample, init: int) -> None:
-        anonymous, shared = _share_of(pid, init)
-        self._known[pid] = _Share(anonymous + sample.tables.get(pid, 0), shared, sample.residents[pid])
+    def _read(self, pid: int, sample: Sample, init: int, until: float) -> bool:
+        """Whether it has answered."""
+        resident = sample.residents[pid]
+        share = self._patient.ask(pid, functools.partial(_share_of, pid, init), until, resident)
+        if share is not None:
+            self._keep(pid, share, resident, sample)
+        return share is not None
+
+    def _keep_late(self, sample: Sample, until: float) -> None:
+        late = self._patient.late(until)
+        if late is not None and late[0] in sample.residents:
+            self._keep(*late, sample)
+
+    def _keep(self, pid: int, share: tuple[int, int], resident: int, sample: Sample) -> None:
+        anonymous, shared = share
+        self._known[pid] = _Share(anonymous + sample.tables.get(pid, 0), shared, resident)
         self._met.pop(pid, None)
 
     def _sum(self, sample: Sample) -> tuple[int, int]:
@@ -352,7 +383,7 @@ class Shares:
 
 
 def _share_of(pid: int, init: int) -> tuple[int, int]:
-    rollup = _read(f"/proc/{pid}/smaps_rollup")
+    rollup = read(f"/proc/{pid}/smaps_rollup")
     if rollup:
         values = {
             parts[0]: int(parts[1]) * 1024
@@ -360,11 +391,11 @@ def _share_of(pid: int, init: int) -> tuple[int, int]:
             if len(parts) == 3 and parts[2] == b"kB"
         }
         return values.get(b"Pss_Anon:", 0), values.get(b"Pss_Shmem:", 0)
-    statm = _read(f"/proc/{pid}/statm").split()
+    statm = read(f"/proc/{pid}/statm").split()
     if len(statm) < 2:
         return 0, 0
     files = int(statm[2]) if pid == init else 0
-    return (int(statm[1]) - files) * _PAGE, 0
+    return (int(statm[1]) - files) * PAGE, 0
 
 
 @dataclass(frozen=True)
@@ -379,7 +410,7 @@ class Sockets:
 def sockets(pid: int) -> Sockets:
     """Those in the network namespace of ``pid``, whoever holds them: those that wait to be accepted, and those that are
     on their way between processes, are no process's."""
-    text = _read(f"/proc/{pid}/net/sockstat") + _read(f"/proc/{pid}/net/sockstat6")
+    text = read(f"/proc/{pid}/net/sockstat") + read(f"/proc/{pid}/net/sockstat6")
     rows = {name: numbers.split() for name, _, numbers in (line.partition(b":") for line in text.splitlines())}
 
     def figure(name: bytes, key: bytes) -> int:
@@ -387,203 +418,16 @@ def sockets(pid: int) -> Sockets:
         return int(row[row.index(key) + 1]) if key in row else 0
 
     tcp = figure(b"TCP", b"inuse") + figure(b"TCP6", b"inuse")
-    return Sockets(figure(b"sockets", b"used"), tcp, figure(b"TCP", b"mem") * _PAGE)
+    return Sockets(figure(b"sockets", b"used"), tcp, figure(b"TCP", b"mem") * PAGE)
 
 
 def machine_shared() -> int:
     """Bytes of shared memory and of files in memory, of the whole machine."""
-    found = _read("/proc/meminfo").partition(b"\nShmem:")[2].split(maxsplit=1)
+    found = read("/proc/meminfo").partition(b"\nShmem:")[2].split(maxsplit=1)
     return int(found[0]) * 1024 if found else 1 << 62
 
 
-@dataclass(frozen=True)
-class Descriptors:
-    """What processes hold open, and nothing else shows."""
-
-    #: Bytes of files without a name, which live only as long as they are held.
-    deleted: int = 0
-    #: Files without a name of which nobody may tell us how large they are, and the bytes of them that are mapped.
-    unsized: int = 0
-    mapped: int = 0
-    #: How many files without a name there are in all.
-    nameless: int = 0
-    sockets: int = 0
-    #: A process that doesn't let itself be looked at, look after look, if there is one: it could hold anything.
-    hidden: int = 0
-
-
-@dataclass(frozen=True)
-class _Held:
-    #: By (device, inode): what they take on disk; of those in ``unsized``, how much of them is mapped.
-    files: Mapping[tuple[int, int], int]
-    unsized: Mapping[tuple[int, int], int]
-    sockets: frozenset[int]
-    #: Pieces of its address space; 0: it doesn't show them.
-    mappings: int
-
-
-#: PF_EXITING of the kernel's sched.h, in the flags of /proc/PID/stat.
-_EXITING = 0x4
-#: Looks in a row that may find a certain process hidden, and rounds that may find any at all.
-_MOST_HIDDEN_LOOKS, _MOST_ROUNDS_WITH_HIDDEN = 3, 20
-
-
-class Holdings:
-    """What processes hold open, mapped or run, looked at one after the other: what was found of one counts until the
-    next look that reaches it, or its end. Files count on ``devices`` only, with all that they take on disk; ``shown``:
-    which of these /proc/PID/maps means by other numbers. ``places``: where the code may write. What was removed
-    elsewhere, a library that the host has replaced, counts with what is mapped of it."""
-
-    def __init__(
-        self, devices: Iterable[int] = (), shown: Mapping[int, int] | None = None, places: Iterable[str] = ()
-    ) -> None:
-        self.devices = frozenset(devices)
-        self.places = tuple(places)
-        self.shown = shown or {}
-        self._held: dict[int, _Held] = {}
-        #: In how many looks in a row each was hidden.
-        self._hidden: dict[int, int] = {}
-        self._hidden_rounds = 0
-        self._left: list[int] = []
-
-    def look_anew(self, pids: tuple[int, ...]) -> Descriptors:
-        """Before a limit is said to be exceeded: nothing of an earlier look counts of those that this one reaches."""
-        self._left = []
-        return self.look(pids, _LONG_LOOK)
-
-    def mappings(self, sizes: Mapping[int, int]) -> tuple[int, int]:
-        """Pieces of address space: those that were seen, and as many more as there may be in processes that no look has
-        reached, by the sizes (bytes) of all. Such a one may have as many as any: it may be its fork."""
-        known = {pid: held.mappings for pid, held in self._held.items() if held.mappings and pid in sizes}
-        most = max(known.values(), default=0)
-        return sum(known.values()), sum(min(most, size // _PAGE) for pid, size in sizes.items() if pid not in known)
-
-    def look(self, pids: tuple[int, ...], seconds: float = LOOK_SECONDS) -> Descriptors:
-        """Go on for ``seconds``; at least one process is reached."""
-        alive, until = set(pids), time.monotonic() + seconds
-        self._held = {pid: held for pid, held in self._held.items() if pid in alive}
-        self._hidden = {pid: count for pid, count in self._hidden.items() if pid in alive}
-        # Asked again at once, which costs little: how long one stays hidden must not depend on the others.
-        asked = [*self._hidden]
-        for pid in asked:
-            self._look_at(pid)
-        if not self._left:
-            self._left = [pid for pid in reversed(pids) if pid not in asked]
-        while self._left:
-            pid = self._left.pop()
-            if pid in alive and pid not in asked:
-                self._look_at(pid)
-                if time.monotonic() >= until:
-                    break
-        if not self._left:
-            # A process that has just been forked, or executes another program right now, is hidden for a moment only;
-            # where many come and go, there is often one of that kind, but not for long at every look.
-            self._hidden_rounds = self._hidden_rounds + 1 if self._hidden else 0
-        return self._sum()
-
-    def _look_at(self, pid: int) -> None:
-        files: dict[tuple[int, int], int] = {}
-        unsized: dict[tuple[int, int], int] = {}
-        found: set[int] = set()
-        hidden = False
-        try:
-            for info in _open_files(pid):
-                if stat.S_ISSOCK(info.st_mode):
-                    found.add(info.st_ino)
-                elif info.st_nlink == 0 and info.st_dev in self.devices:
-                    files[info.st_dev, info.st_ino] = info.st_blocks * 512
-        except PermissionError:
-            hidden = not _ends(pid)
-        maps = _read(f"/proc/{pid}/maps")
-        within = tuple(os.fsencode(place).replace(b"\n", b"\\012") + b"/" for place in self.places)
-        for (device, inode), span, path in _mapped_deleted(maps):
-            key = self.shown.get(device, device), inode
-            if key[0] not in self.devices or key in files:
-                continue
-            size = None if key in unsized else _mapped_size(pid, span, inode)
-            if size is None and not path.startswith(within):
-                files[key] = len(span)
-            elif size is None:
-                unsized[key] = max(unsized.get(key, 0), len(span))
-            else:
-                files[key] = size
-        self._held[pid] = _Held(files, unsized, frozenset(found), maps.count(b"\n"))
-        if hidden:
-            self._hidden[pid] = self._hidden.get(pid, 0) + 1
-        else:
-            self._hidden.pop(pid, None)
-
-    def _sum(self) -> Descriptors:
-        files: dict[tuple[int, int], int] = {}
-        for held in self._held.values():
-            for key, size in held.files.items():
-                files[key] = max(files.get(key, 0), size)
-        unsized: dict[tuple[int, int], int] = {}
-        for held in self._held.values():
-            for key, size in held.unsized.items():
-                if key not in files:  # another process has it open
-                    unsized[key] = max(unsized.get(key, 0), size)
-        ends = len(frozenset().union(*(held.sockets for held in self._held.values())))
-        longest = max(self._hidden, key=self._hidden.__getitem__, default=0)
-        many = self._hidden_rounds >= _MOST_ROUNDS_WITH_HIDDEN
-        hidden = longest if many or self._hidden.get(longest, 0) >= _MOST_HIDDEN_LOOKS else 0
-        return Descriptors(
-            deleted=sum(files.values()),
-            unsized=len(unsized),
-            mapped=sum(unsized.values()),
-            nameless=len(files) + len(unsized),
-            sockets=ends,
-            hidden=hidden,
-        )
-
-
-def _ends(pid: int) -> bool:
-    """Whether all its threads are past their end: its entries in /proc are root's by then, and what it held open is
-    being closed."""
-    return all(int(fields[6]) & _EXITING for fields in map(_stat, _threads(pid)) if fields)
-
-
-def _open_files(pid: int) -> Iterator[os.stat_result]:
-    """Of the program that it runs and of each descriptor, but for those that are closed meanwhile. Raises
-    PermissionError where that is hidden."""
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except (FileNotFoundError, ProcessLookupError):
-        return  # it has ended
-    for name in ("exe", *(f"fd/{name}" for name in names)):
-        try:
-            yield os.stat(f"/proc/{pid}/{name}")
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # code that opens and closes all the time hides nothing but that
-
-
-_DELETED = b" (deleted)\n"
-
-
-def _mapped_deleted(maps: bytes) -> Iterator[tuple[tuple[int, int], range, bytes]]:
-    """((device, inode), addresses, path that it had) of the pieces of nameless files in a /proc/PID/maps."""
-    # There may be tens of thousands of others: only these lines are looked at one by one.
-    at = maps.find(_DELETED)
-    while at >= 0:
-        line = maps[maps.rfind(b"\n", 0, at) + 1 : at]
-        span, _, _, device, inode, path = line.split(maxsplit=5)
-        major, minor = (int(part, 16) for part in device.split(b":"))
-        start, end = (int(part, 16) for part in span.split(b"-"))
-        yield (os.makedev(major, minor), int(inode)), range(start, end), path
-        at = maps.find(_DELETED, at + 1)
-
-
-def _mapped_size(pid: int, span: range, inode: int) -> int | None:
-    """Bytes that a mapped file takes on disk. None where the kernel doesn't tell: it wants CAP_CHECKPOINT_RESTORE of
-    the machine for that, whatever else of the process one may see (proc(5), /proc/PID/map_files)."""
-    try:
-        info = os.stat(f"/proc/{pid}/map_files/{span.start:x}-{span.stop:x}")
-    except OSError:
-        return None
-    return info.st_blocks * 512 if info.st_ino == inode else None  # another lies there by now
-
-
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read()
