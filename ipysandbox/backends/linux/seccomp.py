@@ -404,6 +404,7 @@ def _answers(replaced: frozenset[str], notify: bool) -> list[tuple[frozenset[str
         (decisions.REFUSED_QUIETLY, _DENY),
         (decisions.ENOSYS, _ret_errno(errno.ENOSYS)),
         (decisions.UNSUPPORTED, _ret_errno(errno.EOPNOTSUPP)),
+        (decisions.EINVAL, _ret_errno(errno.EINVAL)),
     ]
     return [(names - replaced, answer) for names, answer in tables]
 
