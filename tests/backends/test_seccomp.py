@@ -333,7 +333,12 @@ def test_no_call_puts_a_page_into_a_pipe_or_a_socket_in_any_mode(machine: str) -
             for options in ({}, {"notify": True}, {"notify": True, "shared": True}):
                 found = verdict(machine, syscalls.numbers(machine)[name], 3, 4, 0, 1, **mode, **options)
                 assert found == ERRNO | errno.EINVAL, (name, mode, options)
-    for mode in modes:  # copies, and holds nothing
+    for mode in modes:
+        option = functools.partial(verdict, machine, syscalls.numbers(machine)["setsockopt"], 3, **mode)
+        for above in (0, 1 << 32, 0xFFFFFFFF_00000000):
+            assert option(above | 1, above | 60) == ERRNO | errno.ENOPROTOOPT  # SO_ZEROCOPY
+        assert (option(1, 2), option(6, 60)) == (ALLOW, ALLOW)
+        # Copies, and holds nothing.
         assert verdict(machine, syscalls.numbers(machine)["copy_file_range"], 3, 0, 4, 0, 1, **mode) == ALLOW
 
 
