@@ -547,6 +547,17 @@ def test_modules_of_the_project_can_be_imported(box: Sandbox) -> None:
     assert (result.status, result.value) == ("ok", 3), result.error
 
 
+def test_the_current_folder_is_on_the_path_once_between_the_standard_library_and_what_is_installed(
+    box: Sandbox,
+) -> None:
+    """Where IPython puts it in an ordinary kernel."""
+    path = box.run("import sys; sys.path").value
+    own = os.path.dirname(os.__file__)
+    installed = [at for at, entry in enumerate(path) if entry.endswith(("site-packages", "dist-packages"))]
+    assert path.count("") == 1, path
+    assert path.index(own) < path.index("") < installed[0], path
+
+
 @pytest.mark.parametrize(
     "code",
     [
