@@ -102,8 +102,8 @@ def listener() -> Iterator[tuple[int, list[bytes]]]:
     thread.join()
 
 
-#: Defines ``holding()``: what each way to put a page itself into a pipe or a socket is answered, the memory unmapped and
-#: the file cut afterwards. Arguments are as they have to be for it to work.
+#: Defines ``holding()``: what each way to put a page itself into a pipe or a socket is answered. The memory is unmapped
+#: and the file cut afterwards; arguments are as they have to be for it to work.
 HELD_PAGES = """
 import ctypes, errno, mmap, os, socket, tempfile
 _pages = ctypes.CDLL(None, use_errno=True)
