@@ -56,6 +56,7 @@ TABLES = {
     "REFUSED_QUIETLY": (ERRNO | errno.EPERM, ERRNO | errno.EPERM),
     "ENOSYS": (ERRNO | errno.ENOSYS, ERRNO | errno.ENOSYS),
     "UNSUPPORTED": (ERRNO | errno.EOPNOTSUPP, ERRNO | errno.EOPNOTSUPP),
+    "EINVAL": (ERRNO | errno.EINVAL, ERRNO | errno.EINVAL),
 }
 #: Far beyond the last call of any kernel so far.
 _NUMBERS = 2000
@@ -322,6 +323,23 @@ def test_no_call_sets_attributes(machine: str, confined: bool) -> None:
     for name in ("setxattr", "lsetxattr", "fsetxattr", "setxattrat"):
         number = syscalls.numbers(machine)[name]
         assert verdict(machine, number, confined=confined) == ERRNO | errno.EOPNOTSUPP
+
+
+@pytest.mark.parametrize("machine", sorted(ARCH))
+def test_no_call_puts_a_page_into_a_pipe_or_a_socket_in_any_mode(machine: str) -> None:
+    modes = [{"confined": False}, {"confined": True}, {"confined": True, "signals": True}]
+    for name in ("sendfile", "splice", "tee", "vmsplice"):
+        for mode in modes:
+            for options in ({}, {"notify": True}, {"notify": True, "shared": True}):
+                found = verdict(machine, syscalls.numbers(machine)[name], 3, 4, 0, 1, **mode, **options)
+                assert found == ERRNO | errno.EINVAL, (name, mode, options)
+    for mode in modes:
+        option = functools.partial(verdict, machine, syscalls.numbers(machine)["setsockopt"], 3, **mode)
+        for above in (0, 1 << 32, 0xFFFFFFFF_00000000):
+            assert option(above | 1, above | 60) == ERRNO | errno.ENOPROTOOPT  # SO_ZEROCOPY
+        assert (option(1, 2), option(6, 60)) == (ALLOW, ALLOW)
+        # Copies, and holds nothing.
+        assert verdict(machine, syscalls.numbers(machine)["copy_file_range"], 3, 0, 4, 0, 1, **mode) == ALLOW
 
 
 def test_the_kernel_takes_the_program_and_acts_on_it() -> None:

@@ -18,6 +18,9 @@ pytestmark = pytest.mark.timeout(300)
 #: What is run, and what it prints.
 WORKS = {
     "copying with times": ("import shutil, os; shutil.copy2('data/x.csv', 'results/c'); print(os.stat('results/c').st_mtime)", "1000000000.0"),
+    "copying": ("import shutil; shutil.copyfile('data/x.csv', 'results/cf'); print(open('results/cf').read())", "content"),
+    "sending a file to a socket": ("import socket\na, b = socket.socketpair(); print(a.sendfile(open('data/x.csv', 'rb')), b.recv(100))", "8 b'content\\n'"),
+    "asyncio sending a file": ("import asyncio, socket\na, b = socket.socketpair(); b.settimeout(60)\nasync def f():\n    _, w = await asyncio.open_connection(sock=a); n = await asyncio.get_running_loop().sendfile(w.transport, open('data/x.csv', 'rb')); w.close(); return n\nprint(await f(), b.recv(100))", "8 b'content\\n'"),
     "copying a folder over results": ("import shutil; shutil.copytree('data', 'results', dirs_exist_ok=True); print(open('results/x.csv').read())", "content"),
     "mode and times": ("import os; open('results/m', 'w').close(); os.chmod('results/m', 0o750); os.utime('results/m', (5, 6)); i = os.stat('results/m'); print(oct(i.st_mode), i.st_mtime)", "0o100750 6.0"),
     "mode and times by descriptor": ("import os\nwith open('results/n', 'w') as f:\n    os.fchmod(f.fileno(), 0o640); os.utime(f.fileno(), (5, 6)); i = os.fstat(f.fileno()); print(oct(i.st_mode), i.st_mtime)", "0o100640 6.0"),

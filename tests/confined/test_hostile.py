@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ..escapes.conftest import OTHER_TABLES
+from ..escapes.conftest import HELD_PAGES, NO_PAGE_IS_HELD, OTHER_TABLES
 from .hosts import Box, Host, recorded
 
 pytestmark = [
@@ -250,6 +250,10 @@ def test_the_table_is_refused(box: Box) -> None:
         if (found not in map(repr, DENIED) if isinstance(REFUSED[what], str) else found != repr(REFUSED[what][1]))
     }
     assert wrong == {}
+
+
+def test_no_pipe_and_no_socket_holds_a_page_that_nobody_counts(box: Box) -> None:
+    assert eval(box.out(HELD_PAGES + "print(holding())")) == NO_PAGE_IS_HELD
 
 
 #: Arguments that no program passes. None of them may do anything, and the monitor must live on.

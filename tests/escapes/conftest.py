@@ -100,3 +100,47 @@ def listener() -> Iterator[tuple[int, list[bytes]]]:
     server.shutdown(socket.SHUT_RDWR)
     server.close()
     thread.join()
+
+
+#: Defines ``holding()``: what each way to put a page itself into a pipe or a socket is answered. The memory is unmapped
+#: and the file cut afterwards; arguments are as they have to be for it to work.
+HELD_PAGES = """
+import ctypes, errno, mmap, os, socket, tempfile
+_pages = ctypes.CDLL(None, use_errno=True)
+def _answer(result):
+    return "worked" if result >= 0 else errno.errorcode.get(ctypes.get_errno(), "?")
+class _Piece(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+def holding():
+    found, (source, into), (other, to), ends = {}, os.pipe(), os.pipe(), socket.socketpair()
+    for end in ends: end.setblocking(False)
+    os.write(into, b"x" * 8)
+    with mmap.mmap(-1, 2 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page:
+        page[0] = 1
+        first = ctypes.c_char.from_buffer(page)
+        piece = _Piece(ctypes.addressof(first), 1)
+        found["vmsplice"] = _answer(_pages.vmsplice(into, ctypes.byref(piece), ctypes.c_size_t(1), 0))
+        del first
+    found["tee"] = _answer(_pages.tee(source, to, ctypes.c_size_t(1), 0))
+    found["splice"] = _answer(_pages.splice(source, None, ends[0].fileno(), None, ctypes.c_size_t(1), 0))
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(4096)); file.flush()
+        for kind, fd in {"a socket": ends[0].fileno(), "a pipe": into}.items():
+            start = ctypes.c_long(0)
+            sent = _pages.sendfile(fd, file.fileno(), ctypes.byref(start), ctypes.c_size_t(1))
+            found[f"sendfile to {kind}"] = _answer(sent)
+        file.truncate(0)
+    yes = ctypes.c_int(1)
+    found["SO_ZEROCOPY"] = _answer(_pages.setsockopt(ends[0].fileno(), socket.SOL_SOCKET, 60, ctypes.byref(yes), 4))
+    try: found["received"] = len(ends[1].recv(100))
+    except BlockingIOError: found["received"] = 0
+    for fd in (source, into, other, to): os.close(fd)
+    for end in ends: end.close()
+    return found
+"""
+#: What it is answered.
+NO_PAGE_IS_HELD = {
+    **dict.fromkeys(("vmsplice", "tee", "splice", "sendfile to a socket", "sendfile to a pipe"), "EINVAL"),
+    "SO_ZEROCOPY": "ENOPROTOOPT",
+    "received": 0,
+}

@@ -15,7 +15,7 @@ import pytest
 
 from ipysandbox import Sandbox
 
-from .conftest import OTHER_TABLES, TRY
+from .conftest import HELD_PAGES, NO_PAGE_IS_HELD, OTHER_TABLES, TRY
 
 
 def test_only_its_own_processes_exist(tell: Callable[[str], Any]) -> None:
@@ -87,6 +87,25 @@ def test_calls_that_reach_the_kernels_inside_are_refused(tell: Callable[[str], A
     hidden |= {"landlock_create_ruleset": (444, 0, 0, 1), "landlock_add_rule": (445, 0, 1, 0, 0)}
     hidden |= {"landlock_restrict_self": (446, 0, 0)}
     assert set(tell(TRY + f"[call(*args) for args in {list(hidden.values())!r}]")) == {"ENOSYS"}
+
+
+def test_no_pipe_and_no_socket_holds_a_page_that_nobody_counts(tell: Callable[[str], Any]) -> None:
+    assert tell(HELD_PAGES + "holding()") == NO_PAGE_IS_HELD
+
+
+def test_no_connection_holds_pages_of_who_sends(box: Sandbox, with_namespaces: bool) -> None:
+    if not with_namespaces:
+        pytest.skip("without namespaces there are none")
+    result = box.run("""
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+pairs = [socket.create_connection(listener.getsockname()), listener.accept()[0], socket.socket(type=socket.SOCK_DGRAM)]
+def set_it(one):
+    try: one.setsockopt(socket.SOL_SOCKET, 60, 1)
+    except OSError as exc: return exc.errno
+[set_it(one) for one in (*pairs, listener)]
+""")
+    assert result.value == [errno.ENOPROTOOPT] * 4
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers in this test are those of x86-64")

@@ -547,6 +547,59 @@ def test_modules_of_the_project_can_be_imported(box: Sandbox) -> None:
     assert (result.status, result.value) == ("ok", 3), result.error
 
 
+def test_the_current_folder_is_on_the_path_once_between_the_standard_library_and_what_is_installed(
+    box: Sandbox,
+) -> None:
+    """Where IPython puts it in an ordinary kernel."""
+    path = box.run("import sys; sys.path").value
+    own = os.path.dirname(os.__file__)
+    installed = [at for at, entry in enumerate(path) if entry.endswith(("site-packages", "dist-packages"))]
+    assert path.count("") == 1, path
+    assert path.index(own) < path.index("") < installed[0], path
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import shutil; shutil.copyfile('big', 'results/a'); open('results/a', 'rb').read() == sent",
+        "import os, shutil; shutil.copy2('big', 'results/b'); os.stat('results/b').st_mtime == os.stat('big').st_mtime",
+        """
+import socket, threading
+a, b = socket.socketpair()
+threading.Thread(target=lambda: (a.sendfile(open("big", "rb")), a.close())).start()
+b.makefile("rb").read() == sent
+""",
+        """
+import asyncio
+async def serve(reader, writer):
+    await asyncio.get_running_loop().sendfile(writer.transport, open("big", "rb"))
+    writer.close()
+server = await asyncio.start_server(serve, "127.0.0.1", 0)
+reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+(await reader.read()) == sent
+""",
+        """
+import http.server, threading, urllib.request
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+urllib.request.urlopen("http://127.0.0.1:%d/big" % server.server_port).read() == sent
+""",
+    ],
+    ids=["copyfile", "copy2", "socket", "asyncio", "http.server"],
+)
+def test_files_are_copied_and_sent_where_the_kernel_does_not_do_it_by_itself(
+    project: Path, make_box: MakeBox, code: str
+) -> None:
+    (project / "big").write_bytes(os.urandom(3 << 20))
+    box = make_box()
+    if "127.0.0.1" in code and not box.status()["guarantees"].get("network"):
+        pytest.skip("without namespaces there are no connections")
+    result = box.run("sent = open('big', 'rb').read()\n" + code)
+    assert result.value is True, (result.error, result.stderr)
+
+
 def test_numeric_libraries_start_as_many_threads_as_the_policy_has_processors(make_box: MakeBox) -> None:
     code = """
 import numpy, os, threadpoolctl

@@ -11,7 +11,8 @@ from .shared_bound import SharedBound
 
 #: Figures that are shown are at most so old.
 _EXACT_SECONDS = 0.5
-#: Twice net.core.wmem_default: what one socket may have waiting to be read, the last message included.
+#: Twice net.core.wmem_default: what one socket may have waiting to be read, the last message included. Copies of what
+#: was written, since no call puts pages there (see decisions.EINVAL): of those the kernel would count the bytes alone.
 _SOCKET_BUFFER = 416 << 10
 _FREE_SOCKETS = 256
 #: Of a piece of address space: vm_area_struct, its part of the tree of them, and what finds its pages (anon_vma).

@@ -76,6 +76,7 @@ _O_ACCMODE, _O_TRUNC = 3, 0o1000
 #: Those of sockets that ask about the machine, not the socket (linux/sockios.h): routes, network devices, bridges, and
 #: what protocols and drivers add; those of wireless devices (linux/wireless.h) have a byte of their own.
 _SIOC_DEVICES, _SIOC_END, _IOC_WIRELESS = 0x890B, 0x8A00, 0x8B00
+_SO_ZEROCOPY = 60
 #: How the guest opens a file in the /proc of a process of the sandbox's (guest/semaphores.py).
 ASKING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 #: A signal of one's choice to a process of one's choice, sent by the kernel when a descriptor has news.
@@ -240,11 +241,14 @@ def _core_limit_rule(resource: int, new: int | None = None) -> list[_Insn]:
 
 def _buffer_rule() -> list[_Insn]:
     """Setting the size of a socket's buffers is accepted and has no effect, as far as net.core.wmem_max: that may be
-    4 MiB (Linux 6.17), of which the kernel allows twice as much for each, and no meter tells what is in them."""
+    4 MiB (Linux 6.17), of which the kernel allows twice as much for each, and no meter tells what is in them.
+
+    Nor does one hold the sender's own pages (MSG_ZEROCOPY), of which it counts the bytes alone (see decisions.EINVAL).
+    """
     block = [_low(1), (_JEQ, 1, 0, socket.SOL_SOCKET), _ALLOW, _low(2)]
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         block += [(_JEQ, 0, 1, option), _ret_errno(0)]
-    return [*block, _ALLOW]
+    return [*block, (_JEQ, 0, 1, _SO_ZEROCOPY), _ret_errno(errno.ENOPROTOOPT), _ALLOW]
 
 
 def other_table(arch: int, number: int) -> str | None:
@@ -404,6 +408,7 @@ def _answers(replaced: frozenset[str], notify: bool) -> list[tuple[frozenset[str
         (decisions.REFUSED_QUIETLY, _DENY),
         (decisions.ENOSYS, _ret_errno(errno.ENOSYS)),
         (decisions.UNSUPPORTED, _ret_errno(errno.EOPNOTSUPP)),
+        (decisions.EINVAL, _ret_errno(errno.EINVAL)),
     ]
     return [(names - replaced, answer) for names, answer in tables]
 
