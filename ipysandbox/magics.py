@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -54,6 +55,9 @@ class SandboxMagics(Magics):
         self._ip = shell
         self.held: dict[str, Held] = {}
         self._loaded_in = str(current_folder())
+        self._vscode: str | None = None
+        #: Whether a cell has begun to run in a sandbox.
+        self._ran = False
         #: Whether long cells get a line with what they use: from the first ``%sandbox dashboard`` on.
         self.follows = False
 
@@ -98,8 +102,16 @@ class SandboxMagics(Magics):
             if name not in self._ip.user_ns:
                 raise UsageError(f"%%sandbox -i {name}: the notebook has no variable of that name; nothing was run.")
             values[name] = self._ip.user_ns[name]
+        for name in args.output:
+            if self._is_code(name):
+                raise UsageError(
+                    f"%%sandbox -o {name}: in the notebook {name} is a module, function or class, which a value would "
+                    "replace, so nothing was run. Give the variable another name, "
+                    f"or run `del {name}` in a cell before."
+                )
         before = self.held.get(args.name)
         held = self._held(args)
+        self._ran = True
         if self._start(held, fresh=args.fresh) and not args.fresh:
             why = _what_changed(before, held)
             self.note(f"A new sandbox '{args.name}' was started{why}; variables of the earlier one are gone.")
@@ -134,6 +146,10 @@ class SandboxMagics(Magics):
             raise error
         if args.output:
             self._ip.user_ns.update(self._fetch(held.box, args.output))
+
+    def _is_code(self, name: str) -> bool:
+        """Whether the notebook's own code calls what has this name or looks into it. No value of a sandbox's does."""
+        return isinstance(self._ip.user_ns.get(name), ModuleType) or callable(self._ip.user_ns.get(name))
 
     def _followed(self, box: Sandbox) -> contextlib.AbstractContextManager[None]:
         if not self.follows:
@@ -235,15 +251,22 @@ class SandboxMagics(Magics):
 
     def notebook(self) -> str | None:
         """The notebook's path, where the front end tells it: VS Code in a variable, Jupyter in the environment."""
-        path = self._ip.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
-        return path if isinstance(path, str) else None
+        return self._in_vscode() or os.environ.get("JPY_SESSION_NAME")
+
+    def _in_vscode(self) -> str | None:
+        """What VS Code said before anything ran in a sandbox: it decides on the folder that sandboxes see, so what the
+        variable becomes after that counts no more."""
+        if not self._ran:
+            path = self._ip.user_ns.get("__vsc_ipynb_file__")
+            self._vscode = path if isinstance(path, str) else None
+        return self._vscode
 
     def folder(self) -> str:
         """The folder whose project the sandbox gets: the notebook's, else the current one."""
         path = self.notebook()
         folder = os.path.dirname(path) if path else ""
         # A kernel started from another notebook inherits that one's JPY_SESSION_NAME: believe it if we began there.
-        ours = "__vsc_ipynb_file__" in self._ip.user_ns or folder == self._loaded_in
+        ours = self._in_vscode() is not None or folder == self._loaded_in
         return folder if ours and Path(folder).is_dir() else str(current_folder())
 
 

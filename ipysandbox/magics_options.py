@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import builtins
+import keyword
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +23,8 @@ _COMMENT = re.compile(r"""((?:[^"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')*?)(?:(?<=\s
 #: Of the options that take a number with a unit: which unit a word means, if any.
 _UNITS = {"--timeout": duration_unit, "--cpu": duration_unit, "--memory": size_unit}
 _NUMBER = re.compile(r"[0-9.]{1,20}", re.ASCII)
+#: Names that Python and IPython use in a notebook themselves, beside those that begin with _.
+_TAKEN = frozenset({*dir(builtins), *keyword.kwlist, "get_ipython", "display", "In", "Out", "exit", "quit", "open"})
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -50,10 +55,23 @@ def _sandbox(text: str) -> str:
 def _names(text: str) -> list[str]:
     if text.endswith(","):  # the shell's way of splitting took the rest for a sandbox's name
         raise argparse.ArgumentTypeError(f"{text!r} ends in a comma: write the names without spaces, as in a,b")
-    found = [name.strip() for name in text.split(",") if name.strip()]
+    # As Python reads a name in code: letters of other widths and styles are the plain ones.
+    found = [unicodedata.normalize("NFKC", name.strip()) for name in text.split(",") if name.strip()]
     for name in found:
         if not name.isidentifier():
             raise argparse.ArgumentTypeError(f"{name!r} is no name for a variable")
+    return found
+
+
+def _outputs(text: str) -> list[str]:
+    """Names that a value from a sandbox may have in the notebook: whoever wrote the cell may have written them too."""
+    found = _names(text)
+    for name in found:
+        if name.startswith("_") or name in _TAKEN:
+            raise argparse.ArgumentTypeError(
+                f"the notebook keeps the name {name!r} for Python and IPython, so nothing was run; "
+                "give the variable a name of its own, without _ in front"
+            )
     return found
 
 
@@ -124,7 +142,7 @@ def cell_parser() -> argparse.ArgumentParser:
     )
     add("--fresh", action="store_true", help="start a new sandbox first: earlier variables are gone")
     add("-i", "--input", type=_names, action="extend", default=[], metavar="A,B", help="variables to copy in before")
-    add("-o", "--output", type=_names, action="extend", default=[], metavar="X,Y", help="variables to copy out after")
+    add("-o", "--output", type=_outputs, action="extend", default=[], metavar="X,Y", help="variables to copy out after")
     add("--timeout", type=duration, metavar="T", help="most time for this cell, such as 30s or 5min")
     add("--cpu", type=duration, metavar="T", help="most processor time for this cell, all its processes summed")
     add(

@@ -75,8 +75,11 @@ export interface NotebookWidget extends IDocumentWidget {
 
 /** The line that sends a cell to a sandbox, as it is written; null for a cell that runs in none. */
 export function magicOf(source: string): string | null {
-  // Comments and empty lines may stand above it: ipysandbox puts them below.
-  const found = /^(?:[ \t]*(?:#[^\n]*)?\n)*[ \t]*(%%sandbox(?:[ \t][^\n]*)?)(?:\n|$)/.exec(source);
+  // Comments and empty lines may stand above it: ipysandbox puts them below. A \r ends a comment too: what follows it
+  // may make a text of what looks like the magic.
+  const found = /^(?:[ \t]*(?:#[^\n\r]*)?\n)*[ \t]*(%%sandbox(?:[ \t][^\n]*)?)(?:\n|$)/.exec(
+    source
+  );
   return found?.[1] ?? null;
 }
 

@@ -13,6 +13,11 @@ it.each([
   ['# a word\n%%sandbox two -i x\n1', 'two'],
   ['x = 1\n%%sandbox\n1', null],
   ['# %%sandbox', null],
+  ['%%sandbox?\n1', null],
+  ['# a word\n%%sandbox??', null],
+  ['?%%sandbox\n1', null],
+  ['>>> 1\n>>> %%sandbox\n>>> 1', null],
+  ["# a word\r'''\n%%sandbox\n'''\r1", null],
   ['%sandbox status', null],
   ['', null]
 ])('finds the sandbox of the cell %j: %s', (source, name) => {

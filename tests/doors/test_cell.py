@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,22 @@ def test_a_variable_taken_for_a_name_is_said(notebook: Notebook) -> None:
         "!true\nleaked = 1\n%%sandbox\nx = 1",
         "%%time\nleaked = 1\n%%sandbox\nx = 1",
         "leaked = 1\n%%sandbox",
+        # Behind prompts, which IPython strips or leaves.
+        ">>> leaked = 1\n>>> %%sandbox\n>>> x = 1",
+        "In [1]: leaked = 1\n   ...: %%sandbox\n   ...: x = 1",
+        "leaked = 1\nx = 1\nIn [1]: %%sandbox?",
+        # What looks like another magic's cell, or like a text, and is none.
+        "%%time?\nleaked = 1\n%%sandbox\nx = 1",
+        "!true '''\nleaked = 1\n%%sandbox\nx = 1",
+        "!true (\nleaked = 1\n%%sandbox\nx = 1",
+        "leaked = 1\n!true \\\n%%sandbox\nx = 1",
+        "text = '\\n%%sandbox'\nleaked = 1\n%%sandbox main?",
+        # What IPython takes for something else.
+        "!%%sandbox\nleaked = 1",
+        "\u200b%%sandbox?\nleaked = 1",
+        "\\\n%%sandbox?\nleaked = 1",
+        "leaked = 1\n%%SANDBOX\nx = 1",
+        "leaked = 1\n%%%sandbox\nx = 1",
     ],
 )
 def test_code_above_the_line_runs_nowhere(notebook: Notebook, cell: str) -> None:
@@ -298,6 +315,59 @@ def test_code_above_the_line_runs_nowhere(notebook: Notebook, cell: str) -> None
     assert ran.ename == "SyntaxError"
     assert "has to be the first line of its cell: nothing of this cell was run" in ran.error
     assert notebook.run("leaked").ename == "NameError"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%sandbox?\nleaked = 1",
+        "%%sandbox??\n\nleaked = 1",
+        "# a note\n\n  %%sandbox?\nleaked = 1",
+        "In [1]: %%sandbox?\nleaked = 1",
+        ">>> %%sandbox?\n>>> leaked = 1",
+        "\f%%sandbox?\nleaked = 1",
+        "\ufeff%%sandbox?\nleaked = 1",
+        "?%%sandbox\nleaked = 1",
+        "%%sandbox?\n%%sandbox\nleaked = 1",
+        "%%time\n%%sandbox?\nleaked = 1",
+    ],
+)
+def test_code_around_a_question_for_the_lines_help_runs_nowhere(notebook: Notebook, cell: str) -> None:
+    ran = notebook.run(cell)
+    assert ran.ename == "SyntaxError"
+    assert "with a question mark shows its help and sends no code to a sandbox: nothing of this cell" in ran.error
+    assert notebook.run("leaked").ename == "NameError"
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("%%sandbox?", "%%sandbox [NAME] [options]"),
+        ("# a note\n%%sandbox?\n\n# more\n", "%%sandbox [NAME] [options]"),
+        ("?%%sandbox", "%%sandbox [NAME] [options]"),
+        ("%%sandbox??", "def run_cell"),
+    ],
+)
+def test_a_question_alone_shows_the_help(notebook: Notebook, cell: str, shown: str) -> None:
+    [page] = notebook.run(cell).ok().reply["payload"]
+    assert shown in re.sub(r"\x1b\[[0-9;]*m", "", page["data"]["text/plain"])
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "  %%sandbox vars\nwithin = 1",
+        "\ufeff%%sandbox vars\nwithin = 1",
+        ">>> %%sandbox vars\n>>> within = 1",
+        "# a note\n>>> %%sandbox vars\n>>> within = 1",
+        "In [1]: %%sandbox vars\n   ...: within = 1",
+    ],
+)
+def test_a_line_on_top_holds_however_it_was_pasted(notebook: Notebook, cell: str) -> None:
+    notebook.run("%%sandbox vars\nwithin = 0").ok()
+    notebook.run(cell).ok()
+    assert notebook.run("within").ename == "NameError"
+    assert notebook.run("%%sandbox vars\nwithin").ok().displays[0]["text/plain"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -333,6 +403,7 @@ def test_comments_above_the_line_belong_to_the_cell(notebook: Notebook) -> None:
     "cell",
     [
         "text = '''\n%%sandbox\nx = 1\n'''\nlen(text)",
+        "!true \"'\"\ntext = f'''{''}\n%%sandbox\nx = {1}\n'''\nlen(text)",
         "%%sandbox vars\ntext = '''\n%%sandbox\nx = 1\n'''\nlen(text)",
     ],
 )

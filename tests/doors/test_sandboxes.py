@@ -205,6 +205,27 @@ def test_the_project_stays_the_notebooks_when_the_kernel_changes_its_folder(tmp_
         one.close()
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_where_the_notebook_is_counts_as_it_was_before_anything_ran_in_a_sandbox(tmp_path: Path, told: bool) -> None:
+    """VS Code says it in a variable, after extensions of IPython's configuration are loaded."""
+    for folder in ("mine", "kernels", "another"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "pyproject.toml").touch()
+    expected = tmp_path / ("mine" if told else "kernels")
+    one = Notebook(tmp_path / "kernels")
+    try:
+        if told:
+            one.run(f"__vsc_ipynb_file__ = {str(tmp_path / 'mine/study.ipynb')!r}").ok()
+        code = "%%sandbox\nimport os; print(os.getcwd())"
+        assert one.run(code).ok().stdout == f"{expected}\n"
+        one.run(f"__vsc_ipynb_file__ = {str(tmp_path / 'another/x.ipynb')!r}").ok()
+        assert one.run(code).ok().stdout == f"{expected}\n"
+        one.run("%sandbox stop").ok()
+        assert one.run(code).ok().stdout == f"{expected}\n"
+    finally:
+        one.close()
+
+
 def test_another_folder_of_the_same_project_keeps_the_sandbox(notebook: Notebook) -> None:
     notebook.run("%%sandbox roaming\nx = 1").ok()
     notebook.run("%cd data").ok()

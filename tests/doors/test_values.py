@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
 from .conftest import Notebook
@@ -47,3 +49,32 @@ def test_an_object_of_the_notebook_that_can_not_cross_runs_nothing(notebook: Not
 def test_what_is_no_name_is_a_usage_error(notebook: Notebook, names: str) -> None:
     ran = notebook.run(f"%%sandbox v -i {names}\n1")
     assert ran.ename == "UsageError"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("__vsc_ipynb_file__", "__builtins__", "__name__", "_", "_i1", "_oh", "In", "Out", "get_ipython"),
+        *("exit", "quit", "open", "display", "print", "ValueError", "for", "None", "ｐrint", "fine,print"),
+    ],
+)
+def test_a_name_of_pythons_or_ipythons_own_takes_no_value(notebook: Notebook, name: str) -> None:
+    ran = notebook.run(f"%%sandbox v -o {name}\nprint('ran')")
+    assert ran.ename == "UsageError"
+    plain = unicodedata.normalize("NFKC", name.split(",")[-1])
+    assert f"the notebook keeps the name {plain!r} for Python and IPython, so nothing was run" in ran.stderr + ran.error
+    assert ran.stdout == ""
+    notebook.run("%%sandbox v\nprint('ran')").ok()
+
+
+@pytest.mark.parametrize("made", ["import json as mine", "def mine(): ...", "class mine: ...", "mine = max"])
+def test_no_value_replaces_a_module_function_or_class_of_the_notebook(notebook: Notebook, made: str) -> None:
+    notebook.run(made).ok()
+    ran = notebook.run("%%sandbox v -o mine\nprint('ran')\nmine = 1")
+    assert ran.ename == "UsageError"
+    assert "mine is a module, function or class, which a value would replace, so nothing was run" in str(ran.messages)
+    assert ran.stdout == ""
+    notebook.run("del mine").ok()
+    for _ in range(2):
+        notebook.run("%%sandbox v -o mine\nmine = 1").ok()
+    assert notebook.run("print(mine)").ok().stdout == "1\n"
