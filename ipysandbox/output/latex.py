@@ -24,8 +24,10 @@ _COMMAND = re.compile(rf"\\(?={_TAGS}(?:{'|'.join(map(_spread, _NAMES))})(?![A-Z
 _SPACED = r"\\ "  # TeX's explicit space: also right after another backslash, where a removed one would make a command
 _MATH = re.compile(rf"\$|\\{_TAGS}(?:[(\[]|{_spread('begin')}|(?:{_spread('eq')}{_TAGS})?{_spread('ref')})")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
-# Of no use in TeX, and a letter or one of its signs to whoever reads the text as HTML.
-_ENTITY = re.compile(r"&(?=#|[A-Za-z][A-Za-z0-9]*;)")
+# Entities that could write a command of TeX in parts; renderers take numbers without the semicolon too.
+_NUMBERED = re.compile(r"&#(?:0{0,9}([1-9]\d{0,6})|x0{0,9}([1-9a-f][\da-f]{0,5}))(?![\da-f]);?", re.I)
+_NAMED = re.compile(r"&(?=(?:dollar|bsol|setminus|lpar|rpar|lsqb|lbrack|rsqb|rbrack|lcub|lbrace|rcub|rbrace);)")
+_SIGNS = "\\$()[]{}"
 
 
 def defuse_tex(text: str, *, surely: bool = False) -> str:
@@ -34,6 +36,18 @@ def defuse_tex(text: str, *, surely: bool = False) -> str:
     return _COMMAND.sub(_SPACED, text) if surely or _MATH.search(text) else text
 
 
+def without_entities(text: str, mark: str) -> str:
+    """``text`` with each entity for a letter as that letter, and each for one of TeX's signs begun by ``mark``."""
+
+    def numbered(match: re.Match[str]) -> str:
+        character = chr(min(int(match[1]) if match[1] else int(match[2], 16), 0x10FFFF))
+        if character.isascii() and character.isalpha():
+            return character
+        return mark + match[0][1:] if character in _SIGNS else match[0]
+
+    return _NAMED.sub(mark, _NUMBERED.sub(numbered, text))
+
+
 def clean_latex(text: str) -> str:
-    """TeX for ``text/latex``: no such commands, and nothing that an HTML parser could take for a tag or an entity."""
-    return _TAG.sub("< ", _ENTITY.sub("& ", _COMMAND.sub(_SPACED, text)))
+    """TeX for ``text/latex``: no such commands, and nothing that an HTML parser could take for a tag or one of them."""
+    return _TAG.sub("< ", _COMMAND.sub(_SPACED, without_entities(text, "& ")))
