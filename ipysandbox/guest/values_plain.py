@@ -193,6 +193,7 @@ class PlainDecoder:
         self.buffers = [memoryview(data).cast("B") for data in buffers]
         #: Those that can be made part of the value as they are.
         self.own: set[int] = set()
+        self.used: set[int] = set()
         self.limit = limit
         self.left = limit
         self.depth = 0
@@ -252,6 +253,9 @@ class PlainDecoder:
     def buffer(self, index: Node) -> memoryview:
         if type(index) is not int or not 0 <= index < len(self.buffers):
             raise ValueError("a buffer that was not sent")
+        if index in self.used:  # a small message would be hours of work
+            raise ValueError("a buffer that is in two places")
+        self.used.add(index)
         self.spend(len(self.buffers[index]))
         return self.buffers[index]
 
@@ -310,11 +314,16 @@ class PlainDecoder:
         return dt.time(hour, minute, second, micro, zone(node["z"]), fold=fold)
 
 
-def check_hashes(values: Iterable[Any]) -> None:
-    """Raises ValueError if many of ``values`` have one hash, TypeError if one has none."""
+def check_hashes(values: Iterable[Any], *, halved: bool = False) -> None:
+    """Raises ValueError if many of ``values`` have one hash, TypeError if one has none.
+
+    ``halved``: as pandas makes 32 bits of it for its own tables (khash_python.h).
+    """
     counts: dict[int, int] = {}
     for value in values:
         code = hash(value)
+        if halved:
+            code = (code >> 32 ^ code) & 0xFFFFFFFF
         counts[code] = counts.get(code, 0) + 1
     if counts and max(counts.values()) > _SAME_HASH:
         raise ValueError("too many keys with the same hash")

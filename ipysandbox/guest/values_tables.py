@@ -34,7 +34,12 @@ _DTYPE = re.compile(
     re.A,
 )
 _STAMP_UNIT = re.compile(r"s|ms|us|ns")
-_FREQ = re.compile(r"-?[0-9]{0,4}[A-Za-z]{1,4}(?:-[A-Z]{3})?", re.A)
+# pandas compares an index with all dates of its frequency. Those of a fixed step it makes in compiled code, others one
+# by one, and for business hours and large multiples of business days each takes a loop of its own: none of those here.
+_FREQ = re.compile(r"-?[0-9]{0,4}(?:D|[hH]|min|T|[sS]|ms|L|us|U|ns|N)", re.A)
+_CALENDAR = re.compile(r"-?[0-9]{0,2}(?:B|W|SM[ES]?|B?[MQYA][ES]?)(?:-(?:[A-Z]{3}|[0-9]{1,2}))?", re.A)
+#: Of all indexes of a value that have such a frequency.
+_MOST_DATES = 10_000
 _NULLABLE = re.compile(r"U?Int(?:8|16|32|64)|Float(?:32|64)|boolean")
 _SPARSE = re.compile(r"(?:cs[rc]|coo)_(?:matrix|array)")
 _MAX_DIMENSIONS = 32
@@ -193,7 +198,7 @@ class TableEncoder(PlainEncoder):
         if self.makers.get(type(x)) != self._index:
             raise self.refusal(x)
         freq = getattr(x, "freqstr", None)
-        known = freq if freq is not None and _FREQ.fullmatch(freq) else None
+        known = freq if type(freq) is str and (_FREQ.fullmatch(freq) or _CALENDAR.fullmatch(freq)) else None
         return {"t": "index", "k": "array", "a": self._column(x.array), "n": self.node(x.name), "q": known}
 
     def _series(self, x: Any) -> Node:
@@ -224,6 +229,8 @@ class TableDecoder(PlainDecoder):
 
     def __init__(self, buffers: Sequence[Buffer], limit: int) -> None:
         super().__init__(buffers, limit)
+        self.dates = _MOST_DATES
+        self.compared = _MOST_UNSORTED**2
         self.makers |= {
             "array": self._array,
             "npscalar": self._scalar,
@@ -401,10 +408,13 @@ class TableDecoder(PlainDecoder):
     def _distinct(self, index: Any) -> Any:
         """``index``, which pandas will look through for equals.
 
-        Sorted numbers it compares one by one; others go into a table, whose collisions their sender can choose.
+        Sorted numbers it compares one by one; others go into a table, whose collisions their sender can choose: then
+        each is compared with each.
         """
-        if index.dtype.kind != "O" and len(index) > _MOST_UNSORTED and not index.is_monotonic_increasing:
-            raise ValueError(f"more than {_MOST_UNSORTED} categories or levels in no order")
+        if index.dtype.kind != "O" and not index.is_monotonic_increasing:
+            self.compared -= len(index) ** 2
+            if self.compared < 0:
+                raise ValueError(f"more than {_MOST_UNSORTED} categories or levels in no order")
         return index
 
     def _categorical(self, node: dict[str, Any]) -> Any:
@@ -436,11 +446,21 @@ class TableDecoder(PlainDecoder):
             raise ValueError("an index of a kind that can't cross")
         column = self._column(node["a"])
         if column.dtype.kind == "O" and isinstance(column, self.np.ndarray):
-            check_hashes(column)
+            check_hashes(column, halved=True)
         index = pd.Index(column, dtype=column.dtype, name=name, tupleize_cols=False)
         if node.get("q") is not None and type(index) in (pd.DatetimeIndex, pd.TimedeltaIndex):
-            index.freq = matched(_FREQ, node["q"])
+            self._set_freq(index, text(node["q"]))
         return index
+
+    def _set_freq(self, index: Any, freq: str) -> None:
+        """Checks it against each date; what would take long is left out, which costs an index nothing else."""
+        if _CALENDAR.fullmatch(freq):
+            if len(index) > self.dates:
+                return
+            self.dates -= len(index)
+        elif not _FREQ.fullmatch(freq):
+            return
+        index.freq = freq
 
     def _series(self, node: dict[str, Any]) -> Any:
         column, index, (name,) = self._column(node["a"]), self._index(node["i"]), self.keys([node["n"]])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from .latex import defuse_tex
+from .latex import defuse_tex, without_entities
 
 _JOINER = "\u2060"
 _FENCE = re.compile(r" {0,3}(`{3,})[^`]*\Z")
@@ -18,10 +18,6 @@ _LESS = re.compile(f"<(?!{_JOINER})")
 # A destination with a scheme other than these, with an entity or escape that could hide one, or from the server's root.
 _ELSEWHERE = r"\s*(?:(?:<|&lt;)\s*)?(?!https?://[^\s\\]|mailto:[^\s\\])(?:[/\\]|[^\s()<>/?#]{0,200}[:&\\])"
 _LINK = re.compile(rf"\](?=\s{{0,20}}\({_ELSEWHERE}|:{_ELSEWHERE})", re.I)
-# Entities that could write a command of TeX in parts; renderers take numbers without the semicolon too.
-_NUMBERED = re.compile(r"&#(?:0{0,9}([1-9]\d{0,6})|x0{0,9}([1-9a-f][\da-f]{0,5}))(?![\da-f]);?", re.I)
-_NAMED = re.compile(r"&(?=(?:dollar|bsol|setminus|lpar|rpar|lsqb|lbrack|rsqb|rbrack|lcub|lbrace|rcub|rbrace);)")
-_SIGNS = "\\$()[]{}"
 
 
 def clean_markdown(text: str) -> str:
@@ -29,7 +25,7 @@ def clean_markdown(text: str) -> str:
     parts: list[str] = []
     block: list[str] = []  # the lines of a block of code that has not been closed yet
     fence = ""
-    plain = _NAMED.sub("&amp;", _NUMBERED.sub(_numbered, text))
+    plain = without_entities(text, "&amp;")
     for line in defuse_tex(plain, surely=plain != text).split("\n"):
         mark = _FENCE.match(line)
         if not fence and not mark:
@@ -44,14 +40,6 @@ def clean_markdown(text: str) -> str:
     parts += map(_clean_line, block)  # no end: where it ends depends on the renderer
     # Over the whole text: a bracket and what follows it may stand on two lines.
     return _LINK.sub(f"]{_JOINER}", _IMAGE.sub("", "\n".join(parts)))
-
-
-def _numbered(match: re.Match[str]) -> str:
-    """A letter as it is, and one of TeX's signs as it was written."""
-    character = chr(min(int(match[1]) if match[1] else int(match[2], 16), 0x10FFFF))
-    if character.isascii() and character.isalpha():
-        return character
-    return f"&amp;{match[0][1:]}" if character in _SIGNS else match[0]
 
 
 def _clean_line(line: str) -> str:

@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from .css import clean_declarations, clean_sheet, prefixed
 from .images import BadImage, check_data_url
+from .latex import defuse_tex
 from .text import clean_characters
 from .words import words
 
@@ -69,7 +70,8 @@ def clean_svg(text: str) -> str:
     if scope:
         rest = [f'<g id="{scope}">', *rest, "</g>"]
     style = [f"<style>{escape(sheet)}</style>"] if sheet else []
-    return "".join([root, *style, *rest, end])
+    # A page that shows it inline typesets its texts with the rest.
+    return "".join([root, *style, defuse_tex("".join(rest)), end])
 
 
 class _Writer:

@@ -64,6 +64,9 @@ _HTML = {
     "template": f"<div><template shadowrootmode=open><img src=x onerror={_RUN}></template></div>",
     "over-everything": f'<a href="javascript:{_RUN}" style="position:fixed;inset:0;z-index:99999">x</a>',
     "svg-inside": f'<svg onload="{_RUN}"><image href="SINKNAME"/><use href="SINKNAME#x"/></svg>',
+    "tex-cut-by-tags": r"$\<wbr>href{javascript:RUN}{press}$ \<wbr>(\hr<wbr>ef{javascript:RUN}{press}\<wbr>)".replace(
+        "RUN", _RUN
+    ),
     "math-link": f'<math><mtext xlink:href="javascript:{_RUN}" href="javascript:{_RUN}">press</mtext></math>',
 }
 _DRAWINGS = {

@@ -131,6 +131,7 @@ HTML = {
     "sheet-media-attribute": f"<style media='url({SINK})' onload=top.ran=1>.x {{ color: red }}</style>",
     # mathematics
     "tex-link": "$\\href{javascript:top.ran=1}{x}$",
+    "tex-cut": "\\<wbr>(\\hr<wbr>ef{javascript:top.ran=1}{x}\\<!-- -->style{a}{b}\\<wbr>)",
     "tex-style": f"\\(\\style{{background: url({SINK})}}{{x}} \\cssId{{main}}{{y}}\\)",
 }
 

@@ -92,6 +92,77 @@ def test_markdown_that_is_pieced_together_by_what_is_taken_out_is_cleaned_as_a_w
     assert "<img" not in data["text/latex"]
 
 
+TEX = ["href", "style", "bbox", "mmlToken", "htmlClass", "includegraphics", "csname", "require"]
+APART = [
+    "<wbr>",
+    "<br>",
+    "<!-- c -->",
+    "<custom>",
+    "</custom>",
+    "<b>",
+    "</b>",
+    "<i></i>",
+    "<wbr><!--c--><wbr title='\\'>",
+    "<?x?>",
+]
+
+
+def typeset(markup: str) -> list[str]:
+    """The texts of ``markup`` as MathJax joins them, and all of it as one, as a sanitizer might leave it."""
+    texts, joined = [""], []
+    walker = html5lib.getTreeWalker("etree")(html5lib.parse(markup))
+    for token in walker:
+        kind, name = token["type"], token.get("name")
+        if kind in ("Characters", "SpaceCharacters"):
+            texts[-1] += token["data"]
+            joined.append(token["data"])
+        elif kind == "EmptyTag" and name == "br":
+            texts[-1] += "\n"
+        elif kind != "Comment" and name != "wbr":
+            texts.append("")
+    return [*texts, "".join(joined)]
+
+
+@pytest.mark.parametrize("apart", APART)
+@pytest.mark.parametrize("command", TEX)
+@pytest.mark.parametrize(
+    "math", ["$ \\alpha {} $", "\\{apart}({}\\{apart})", "\\be{apart}gin{{matrix}}{}\\end{{matrix}}"]
+)
+def test_no_tag_hides_a_command_of_tex(math, command, apart):
+    middle = len(command) // 2
+    for cut in (f"\\{apart}{command}", f"\\{command[:middle]}{apart}{command[middle:]}", f"\\{command}{apart}"):
+        markup = math.format(cut + "{/logout}{x}", apart=apart)
+        cleaned, _ = clean_html(f"<p>{markup}</p>")
+        assert cleaned is not None
+        for text in typeset(cleaned):
+            assert f"\\{command}" not in text, cleaned
+        assert clean_html(cleaned)[0] == cleaned
+
+
+@pytest.mark.parametrize("character", ["&#92;", "&bsol;", "&#x5c;"])
+@pytest.mark.parametrize("letter", ["h", "&#104;", "&#x68;", "<wbr>&#104;"])
+def test_no_entity_hides_a_command_of_tex(character, letter):
+    cleaned, _ = clean_html(f"<p>&dollar;{character}{letter}ref{{/logout}}{{x}}&dollar;</p>")
+    assert not any("\\href" in text for text in typeset(cleaned or ""))
+    data = Cleaner().clean("display_data", {"data": {"text/latex": f"${character}{letter}ref{{/logout}}{{x}}$"}})[
+        "data"
+    ]
+    assert not any("\\href" in text for text in typeset(data["text/latex"]))  # some pages take it for HTML
+
+
+def test_no_command_of_tex_is_in_the_texts_of_a_drawing():
+    for text in ("$\\href{/logout}{x}$", "$\\<tspan>href</tspan>{/logout}{x}$", "$\\<!-- c -->href{/logout}{x}$"):
+        cleaned = clean_svg(f"<svg xmlns='http://www.w3.org/2000/svg'><text>{text}</text></svg>")
+        assert not any("\\href" in text for text in typeset(cleaned))
+        assert clean_svg(cleaned) == cleaned
+
+
+def test_text_beside_tex_stays_as_it_is():
+    shown = "a very_<wbr>long_name $x<br>y$ and <code>C:\\data</code> for \\alpha"
+    assert clean_html(shown)[0] == shown.replace("\\data", "\\ data")
+    assert clean_html("C:\\<wbr>data")[0] == "C:\\<wbr>data"
+
+
 def test_judge_sees_what_an_uncleaned_output_holds():
     seen = [name for name in HTML if findings(HTML[name]) or SINK in HTML[name]]
     assert len(seen) > 0.9 * len(HTML)

@@ -134,3 +134,14 @@ def test_where_the_kernel_refuses_values_come_by_messages(box: Sandbox, monkeypa
     monkeypatch.setattr(direct, "_vm_readv", refused)
     assert (box.get("large") == np.arange(1 << 18)).all()
     assert (box.get("large") == np.arange(1 << 18)).all()
+
+
+def test_a_frequency_that_the_code_forged_is_left_out_of_a_long_index(box: Sandbox) -> None:
+    box.run(
+        "import numpy as np, pandas as pd\n"
+        "i = pd.DatetimeIndex(np.arange(100_000).view('M8[s]'))\n"
+        "type(i).freqstr = property(lambda self: 'W-MON')"
+    )
+    index = box.get("i")
+    assert len(index) == 100_000
+    assert index.freq is None

@@ -263,6 +263,48 @@ HOSTILE = {
         },
         INT64 * 1000,
     ),
+    "categories-with-one-half-hash": value(
+        {
+            "t": "categorical",
+            "v": {
+                "k": "category",
+                "a": array("<i8", [1]),
+                # i * 2**32 + i: pandas takes the upper half of a hash and the lower one by exclusive or.
+                "c": {
+                    "t": "index",
+                    "k": "array",
+                    "a": {"k": "values", "v": [{"t": "int", "v": f"{i << 32 | i:x}"} for i in range(1, 60_000)]},
+                    "n": None,
+                },
+                "o": False,
+            },
+        },
+        INT64,
+    ),
+    "many-levels-in-no-order": value(
+        {
+            "t": "index",
+            "k": "multi",
+            "l": [
+                {"t": "index", "k": "array", "a": {"k": "numpy", "a": array("<i8", [9_000], i)}, "n": None}
+                for i in range(4)
+            ],
+            "c": [array("<i8", [1], i) for i in range(4, 8)],
+            "n": [None] * 4,
+        },
+        *[np.arange(9_000, dtype="i8")[::-1].tobytes()] * 4,
+        *[bytes(8)] * 4,
+    ),
+    "one-buffer-many-times": value([{"t": "bytes", "b": 0}] * 2, b"x"),
+    "one-buffer-in-two-columns": value(
+        {
+            "t": "frame",
+            "a": [{"k": "numpy", "a": array("<i8", [1])}] * 2,
+            "c": {**RANGE, "v": [0, 2, 1]},
+            "i": {**RANGE, "v": [0, 1, 1]},
+        },
+        INT64,
+    ),
     "text-length-negative": value(
         {"t": "series", "a": {"k": "object", "b": 1, "n": array("<i8", [1]), "h": None}, "i": RANGE, "n": None},
         np.array([-1], "i8").tobytes(),
@@ -315,6 +357,27 @@ def test_hostile_value_is_refused(name):
     with pytest.raises(ValueError):  # noqa: PT011  (that it is this class is the promise)
         decode(tree, buffers)
     assert time.thread_time() - start < 2
+
+
+def dates(freq, count, unit, buffer=0):
+    column = {"k": "numpy", "a": array(f"<M8[{unit}]", [count], buffer)}
+    return {"t": "index", "k": "array", "a": column, "n": None, "q": freq}
+
+
+@pytest.mark.parametrize("freq", ["cbh", "bh", "9999B", "C", "CBMS", "LWOM-FRI", "W-MON", "ME", "YE-DEC"])
+def test_no_date_is_made_for_a_frequency_that_takes_long(freq, monkeypatch):
+    made = []
+    monkeypatch.setattr(pd.DatetimeIndex, "freq", property(lambda _: None, lambda *_: made.append(1)))
+    moments = np.arange(20_000, dtype="i8")
+    got = decode(*value(dates(freq, 20_000, "s"), moments.tobytes()))
+    assert got.equals(pd.DatetimeIndex(moments.view("M8[s]")))
+    assert made == []
+
+
+def test_short_indexes_together_make_no_more_dates_than_a_long_one():
+    moments = pd.date_range("2000-01-01", periods=4_000, freq="W-MON").to_numpy().astype("M8[s]")
+    got = decode(*value([dates("W-MON", 4_000, "s", i) for i in range(5)], *[moments.tobytes()] * 5))
+    assert [index.freqstr for index in got] == ["W-MON"] * 2 + [None] * 3
 
 
 def test_deep_nesting_is_refused_without_exhausting_the_stack():

@@ -280,3 +280,38 @@ def test_what_is_noted_about_a_table_crosses_with_it_as_far_as_it_is_plain():
         assert same(crossed.attrs, plain)
         table.attrs = {}
         assert cross(table).attrs == {}
+
+
+@pytest.mark.parametrize("freq", "D 3D h 15min s ms B W W-SUN ME MS QE QS-APR YE YS BME SMS 2W-MON 2QE".split())
+def test_frequency_of_an_index_arrives(freq):
+    got = cross(pd.date_range("2024-01-01", periods=200, freq=freq))
+    assert got.freqstr == pd.tseries.frequencies.to_offset(freq).freqstr
+
+
+@pytest.mark.parametrize("step", ["D", "h", "s"])
+def test_frequency_of_a_fixed_step_arrives_however_long_the_index(step):
+    assert cross(pd.date_range("1900-01-01", periods=70_000, freq=step, unit="s")).freqstr == step
+
+
+def test_frequency_of_the_calendar_is_left_out_of_a_long_index():
+    index = pd.date_range("1900-01-01", periods=20_000, freq="B")
+    got = cross(index)
+    assert got.freq is None
+    assert got.equals(index)
+
+
+ALIKE = {
+    "sixteenths": lambda i: i / 16,
+    "tenths": lambda i: i * 0.1,
+    "pairs": lambda i: (i, i),
+    "shifted": lambda i: i << 20,
+    "negative": lambda i: -i,
+    "whole": float,
+    "moments": lambda i: dt.datetime(2024, 1, 1) + dt.timedelta(minutes=i),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_labels_that_look_alike_arrive(name):
+    labels = pd.Index([ALIKE[name](i) for i in range(5000)], dtype=object, tupleize_cols=False)
+    assert cross(labels).equals(labels)
