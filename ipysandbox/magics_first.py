@@ -14,12 +14,16 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager, make_tokens_by_line
 
+from .magics_line import ACTIONS
+
 _FIRST = re.compile(r"[ \t\ufeff]*(?=%%sandbox\b)")
 #: The line also behind a prompt that nobody stripped, or behind what is no letter (``!``, ``?``, what can't be seen).
 _LIKE_IT = re.compile(r"(?:\s*(?:\[\w+\] )?In \[\d+\]:)?[^\w\"'#]*%%sandbox\b", re.IGNORECASE)
 _NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?$")
 #: What IPython takes for no cell magic, whatever follows, because it asks for the help of one.
 _QUESTION = re.compile(r"%%\w+\?")
+#: A command about sandboxes, and what it is to do.
+_COMMAND = re.compile(r"[ \t]*%[ \t]*sandbox(?![\w?])[ \t]*(\S*)")
 _HELP = re.compile(r"%%sandbox\?\??\s*$|\?\??\s*%%sandbox\s*$")
 
 
@@ -54,6 +58,12 @@ def require_first(lines: list[str]) -> list[str]:
     magic = _FIRST.sub("", line, count=1)
     if _HELP.match(magic) and all(_NOTHING.match(other) for other in below):
         return [magic]
+    command = _COMMAND.match(line)
+    if command and command[1] not in ACTIONS and not all(_NOTHING.match(other) for other in below):
+        raise SyntaxError(
+            "%sandbox with one % is a command about sandboxes; the code below it would run in the notebook's own kernel: "
+            "nothing of this cell was run. Write %%sandbox to run it in a sandbox, or `%sandbox status` for the command."
+        )
     if _FIRST.match(line) and not _QUESTION.match(magic):
         return [magic, *(comment for comment in above if comment.strip()), *below]
     found = _count(lines)

@@ -11,8 +11,9 @@ SANDBOX_START = "sandbox.start"
 limits {name: value}, seconds (from request to ready)."""
 
 SANDBOX_STOP = "sandbox.stop"
-"""A sandbox has ended and nothing of it is left. reason (closed, restarted, limit, killed, died, host-gone), status
-(exit status or signal of its first process), usage {cpu, wall, memory_peak, processes_peak, disk, output}."""
+"""A sandbox has ended and nothing of it is left. reason (closed, restarted, limit, killed, died, host-gone), by
+(who killed it), status (exit status or signal of its first process), usage {cpu, wall, memory_peak, processes_peak,
+disk, output}."""
 
 SANDBOX_REFUSED = "sandbox.refused"
 """A sandbox was not started. kind (a SandboxError.kind), guarantee (what could not be held), message."""

@@ -49,6 +49,8 @@ def _forget() -> None:
     process._children = set()
     current = process._current_process
     current._config["authkey"] = process.AuthenticationString(os.urandom(32))
+    # In a child that is spawned (joblib's loky does so too) it stands for the '' of sys.path.
+    process.ORIGINAL_DIR = os.getcwd()
     parts = sys.modules.get("uuid")
     if parts is not None:
         vars(parts)["_last_timestamp"] = None

@@ -99,6 +99,8 @@ class Managed:
         self.exit_status: int | None = None
         #: The one that is being killed: it answers for a moment yet, but no cell may begin in it.
         self._condemned: Instance | None = None
+        #: By whose order, where somebody's.
+        self._killed_by = ""
         self._closed = False
         #: The wait for a kernel that starts, which a close ends.
         self._attaching: asyncio.Future[None] | None = None
@@ -300,7 +302,9 @@ class Managed:
         self._finish_others("the sandbox ended")
         await self.look_at_changes(instance)
         self._attempts.sum_up()
-        self.trail.after(events.SANDBOX_STOP, reason=reason, changes=len(self._changes))
+        by = self._killed_by if instance is self._condemned else ""
+        how = {"reason": "killed", "by": by} if by else {"reason": reason}
+        self.trail.after(events.SANDBOX_STOP, **how, changes=len(self._changes))
 
     def condemn(self, instance: Instance) -> None:
         """Kill it without waiting; whatever asks from now on finds it dead."""
@@ -341,7 +345,9 @@ class Managed:
         if self.cell is not None and not self.cell.interrupted:
             self.cell.killed_by = KILLERS.get(by, KILLERS[""])
         if self.instance is not None:
-            self._condemned = self.instance
+            self._condemned, self._killed_by = self.instance, KILLERS.get(by, KILLERS[""])
+            if by and self.cell is None:  # a cell that it ends says so itself
+                self.notices.append(f"The sandbox before this one was ended by {self._killed_by}, between two cells.")
             await self.instance.kill()
 
     def interrupt(self) -> None:
