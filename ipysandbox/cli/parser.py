@@ -139,7 +139,7 @@ def _policy(commands: Any) -> None:
         "files", metavar="FILE", nargs="*", help="a policy file; by default those in force in this folder, your own too"
     )
     lint.set_defaults(do=_later("policy", "lint_files"))
-    trust = actions.add_parser("trust", help="approve a project's policy as it is now", allow_abbrev=False)
+    trust = actions.add_parser("trust", help="approve a policy file as it is now", allow_abbrev=False)
     trust.add_argument("file", metavar="FILE", nargs="?", help=_PROJECTS)
     trust.add_argument("--yes", action="store_true", help="don't ask")
     trust.set_defaults(do=_later("policy", "approve"))

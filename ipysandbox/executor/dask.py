@@ -104,7 +104,10 @@ class DaskRunner:
         self.weaker: dict[str, str] = {}
         self._audit = AuditLog()
         self._home = 0
-        effective = _travelling(resolve(policy, cwd=absolute(project), overrides=overrides, environ=os.environ))
+        here = resolve(policy, cwd=absolute(project), overrides=overrides, environ=os.environ)
+        for notice in here.notices:
+            self._on_notice(clean_text(notice))
+        effective = _travelling(here)
         self._wanted = dask_worker.Wanted(
             effective.policy.to_mapping(),
             str(effective.project),

@@ -1,4 +1,4 @@
-"""Remembers, outside the project and by hash, which project policies the user has approved."""
+"""Remembers, outside the project and by hash, which policy files the user has approved."""
 
 from __future__ import annotations
 
@@ -26,22 +26,28 @@ def trust_file(environ: Mapping[str, str], home: str) -> Path:
     return folder / "ipysandbox" / "trusted.json"
 
 
+def place(path: Path) -> str:
+    """What an approval is for: a name in a real folder. A link is not its target: the name tells how a policy's paths
+    are meant, and so what the user saw."""
+    return os.path.join(os.path.realpath(path.parent), path.name)
+
+
 def approved_hash(document: Document, store: Path) -> str | None:
     """The hash of the content that the user approved at this place; it need not be today's content."""
-    return _load(store).get(os.path.realpath(document.path))
+    return _load(store).get(place(document.path))
 
 
 def approve(document: Document, store: Path) -> None:
     """Remember the approval of this content; the one of an earlier content is forgotten."""
     with _locked(store):
-        _save(store, {**_load(store), os.path.realpath(document.path): document.sha256})
+        _save(store, {**_load(store), place(document.path): document.sha256})
 
 
 def withdraw(path: Path, store: Path) -> bool:
     """Forget an approval; False if there was none."""
     with _locked(store):
         entries = _load(store)
-        found = entries.pop(os.path.realpath(path), None)
+        found = entries.pop(place(path), None)
         if found is not None:
             _save(store, entries)
     return found is not None

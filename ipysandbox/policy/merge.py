@@ -162,3 +162,17 @@ def locator(project: str, home: str) -> Locate:
         return "/" + os.path.normpath(os.path.join(project, written)).lstrip("/")
 
     return locate
+
+
+def anywhere(home: str) -> Locate:
+    """How paths of a policy are meant whose project nobody knows yet: none on the disk is in it."""
+
+    def locate(written: str) -> str:
+        if written.startswith(("/", "~")):
+            return locator("/", home)(written)
+        inside = os.path.normpath(written)
+        outside = inside == ".." or inside.startswith("../")
+        # No path holds a NUL.
+        return f"\0out/{inside}" if outside else os.path.normpath(f"\0/{inside}")
+
+    return locate

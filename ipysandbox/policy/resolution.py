@@ -14,7 +14,7 @@ from typing import Any
 from ipysandbox import reach
 from ipysandbox.errors import PolicyError
 
-from .approvals import approved_hash, trust_file
+from .approvals import approved_hash, place, trust_file
 from .credentials import HostVariables, sort_variables
 from .discovery import (
     ADMIN_FILES,
@@ -29,15 +29,16 @@ from .discovery import (
 )
 from .links import within
 from .linting import path_problems
-from .merge import NotGranted, locator, meet, merge, show, too_much
+from .merge import Locate, NotGranted, anywhere, locator, meet, merge, show, too_much
 from .model import Effective, Policy
 from .names import PROTECTED
+from .own import others_wrote, within_one
 from .paths import Places, without_inner
 from .patterns import Matcher, compile_patterns
 from .profiles import PROFILES, STRICT, nearest, unknown
 from .room import most_memory
 from .schema import FIELDS, MORE, MORE_HIDDEN, Problem, Wishes, first_error, read_object, read_options, read_table
-from .source import Document, read_required
+from .source import FILE_NAME, PYPROJECT, Document, read_required
 from .units import BadValue, quoted
 
 #: What single settings are called where they come from: those of a cell or command, and of a caller in Python.
@@ -45,6 +46,9 @@ CELL = "cell option"
 SETTING = "argument"
 ARGUMENT = "policy argument"
 _PATH_KEYS = ("files.read", "files.write", "data.source_path")
+_OF_ANOTHER = (
+    "it is the policy of another project, and counts in full there only; to use it here, give a copy its own name"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,12 @@ def resolve(
     """The policy that holds for code run in ``cwd``, or PolicyError: then nothing may run.
 
     From the bottom: the built-in profile, the user's file, the project's file (what it loosens only once approved),
-    ``policy`` if it is a file or a mapping, ``overrides``; the administrator's files clamp the result. A ``Policy``
-    object is complete and stands in for all files but the administrator's. The profile "strict" can be tightened by
-    files, and loosened only by ``policy`` and ``overrides``. ``overrides`` are the options of a cell or command by
-    dotted key, as in {"limits.wall": "30s"}, called ``given_as`` where they come from. No limit on memory is above
-    three quarters of what there is, by the files of ``system``.
+    ``policy`` if it is a file or a mapping, ``overrides``; the administrator's files clamp the result. A file counts in
+    full where the user's own policies lie, elsewhere as the project's does, whoever names it. A ``Policy`` object is
+    complete and stands in for all files but the administrator's. The profile "strict" can be tightened by files, and
+    loosened only by ``policy`` and ``overrides``. ``overrides`` are the options of a cell or command by dotted key, as
+    in {"limits.wall": "30s"}, called ``given_as`` where they come from. No limit on memory is above three quarters of
+    what there is, by the files of ``system``.
     """
     return _Resolution(cwd, environ, home, given_as=given_as).run(policy, overrides or {}, admin_files, system)
 
@@ -106,15 +111,18 @@ def _require_profile_or_path(given: str) -> None:
 
 
 def loosens(path: Path, *, environ: Mapping[str, str], home: Path | None = None) -> tuple[str, tuple[NotGranted, ...]]:
-    """The hash of a project's policy, and each thing in it that would loosen what the user allows.
+    """The hash of a policy file, and each thing in it that would loosen what the user allows: a project's policy in its
+    project, one of another name in any.
 
     This is the difference to show before ``trust(path, expect=hash)``.
     """
     document = read_required(path)
     resolution = _Resolution(path.parent, environ, home)
+    resolution.anywhere = not resolution.of_a_project(path)
     layer = resolution.project_layer(document, f"project file {path}", "not approved")
     for lower in resolution.layers(None, skip=path):
         resolution.apply(lower)
+    resolution.refused.clear()
     resolution.apply(layer)
     return document.sha256, tuple(resolution.refused)
 
@@ -125,10 +133,31 @@ def require_usable(
     environ: Mapping[str, str],
     home: Path | None = None,
     admin_files: Sequence[Path] = ADMIN_FILES,
+    cwd: Path | None = None,
 ) -> None:
-    """PolicyError with everything that each run would stumble over if this project's policy were approved."""
+    """PolicyError with everything that each run would stumble over if this policy were approved: a project's in its
+    project, one of another name in ``cwd`` (by default wherever it is used)."""
     resolution = _Resolution(document.path.parent, environ, home, approved=document)
+    if not resolution.of_a_project(document.path):
+        if cwd is None:
+            resolution.anywhere = True
+        else:
+            resolution = _Resolution(cwd, environ, home, approved=document)
     resolution.run(document.path, {}, admin_files)
+
+
+def counts_in_full(path: Path, *, environ: Mapping[str, str], home: Path | None = None) -> bool:
+    """Is the file the user's own or the administrator's, so that nothing in it waits for an approval?"""
+    homes = home_folders(environ, home)
+    if os.path.realpath(path) in map(os.path.realpath, ADMIN_FILES):
+        return True
+    own = user_file(environ, homes[0])
+    # The home is never the project that its files come with.
+    resolution = _Resolution(Path(homes[0]), environ, home)
+    resolution.admin_files = ADMIN_FILES
+    if (own is None or place(own) != place(path)) and not resolution.lies_among_own(path):
+        return False
+    return not others_wrote(read_required(path))
 
 
 class _Resolution:
@@ -145,6 +174,8 @@ class _Resolution:
         self.cwd, self.environ, self.home = cwd, environ, home
         #: Taken as approved, to find out what that would come to.
         self.approved = approved
+        #: A policy is looked at that may be used in any project, not in this one.
+        self.anywhere = False
         self.admin_files: Sequence[Path] = ()
         self.homes = home_folders(environ, home)
         self.project = find_project(cwd, home=home, environ=environ)
@@ -178,7 +209,8 @@ class _Resolution:
         return self._effective()
 
     def _places(self) -> Places:
-        own = [str(self.store)] + ([str(self.user_file)] if self.user_file else [])
+        own = [self.store, *user_places(self.environ, self.homes[0])]
+        own += [path.parent for path in own[1:]]  # of the user's other policies
         return Places(str(self.project), self.homes, tuple(os.path.realpath(path) for path in own))
 
     # The layers, from the bottom up
@@ -196,9 +228,9 @@ class _Resolution:
         self._start(base, f"built-in {name}")
         why = 'the profile "strict" is only tightened by files' if base is STRICT else ""
         layers = []
-        if self.user_file is not None:
-            layers.append(self._file_layer(read_required(self.user_file), f"user file {self.user_file}", why))
-        document = find_project_policy(self.cwd, self.homes)
+        if self.user_file is not None and (skip is None or place(skip) != place(self.user_file)):
+            layers.append(self._user_layer(self.user_file, why))
+        document = None if self.anywhere else find_project_policy(self.cwd, self.homes)
         skipped = {os.path.realpath(path) for path in (file, skip) if path is not None}
         if document is not None and os.path.realpath(document.path) not in skipped:
             layers.append(self.project_layer(document, f"project file {document.path}", why))
@@ -207,18 +239,52 @@ class _Resolution:
             first_error(problems)
             layers.append(_Layer(wishes))
         elif file is not None:
-            document, label = read_required(file), f"policy file {file}"
-            if self._is_projects(file):
-                layers.append(self.project_layer(document, label, ""))
-            else:
-                layers.append(self._file_layer(document, label, ""))
+            layers.append(self._named_layer(file))
         return layers
 
-    def _is_projects(self, file: Path) -> bool:
-        """Does the file come with the project? Naming a stranger's file doesn't make it the user's."""
-        if is_home_or_above(self.project, self.homes):
+    def _user_layer(self, file: Path, untrusted: str) -> _Layer:
+        document = read_required(file)
+        if not untrusted and (why := others_wrote(document)):
+            layer = self._file_layer(document, f"user file {file}", self._not_approved(document, why))
+            return dataclasses.replace(layer, approvable=True)
+        return self._file_layer(document, f"user file {file}", untrusted)
+
+    def _named_layer(self, file: Path) -> _Layer:
+        """A file that somebody named, who need not be the user: the first line of a stranger's cell may."""
+        label, own = f"policy file {file}", self.lies_among_own(file)
+        # By its real path: no link on the way can lead elsewhere once that was looked at.
+        document = read_required(Path(os.path.realpath(file)) if own else file)
+        why = others_wrote(document) if own else ""
+        if own and not why:
+            return self._file_layer(document, label, "")
+        if self.of_a_project(file) and not self._speaks_here(file):
+            return self._file_layer(document, label, _OF_ANOTHER, credentials_ok=False)
+        return self.project_layer(document, label, "", why)
+
+    def lies_among_own(self, file: Path) -> bool:
+        """Is the file where the user's or the administrator's policies lie, and that no part of the project?"""
+        files = (*user_places(self.environ, self.homes[0]), *self.admin_files)
+        if not within_one(file, {os.path.realpath(path.parent) for path in files}):
             return False
+        return is_home_or_above(self.project, self.homes) or not self._in_project(file)
+
+    def _in_project(self, file: Path) -> bool:
         return any(within(path, str(self.project)) for path in (os.path.realpath(file), os.path.abspath(file)))
+
+    def of_a_project(self, file: Path) -> bool:
+        """Is it a project's policy by its name, which speaks of its own folder? Others speak of any project."""
+        if self.user_file is not None and place(file) == place(self.user_file):
+            return False
+        return file.name in (FILE_NAME, PYPROJECT)
+
+    def _speaks_here(self, file: Path) -> bool:
+        """Is a project's policy one of a folder in this project, or of one that holds the code's folder?"""
+        folder = Path(os.path.realpath(file.parent))
+        if is_too_wide(folder, self.homes):
+            return False
+        if within(os.path.realpath(self.cwd), str(folder)):
+            return True
+        return within(str(folder), str(self.project)) and not is_too_wide(self.project, self.homes)
 
     def _start(self, base: Policy, label: str) -> None:
         self.policy = base
@@ -247,13 +313,14 @@ class _Resolution:
             first_error(sorted(problems, key=lambda problem: problem.line or 0))
         return _Layer(wishes, untrusted)
 
-    def project_layer(self, document: Document, label: str, untrusted: str) -> _Layer:
-        folder = document.path.parent
-        if document.path.name not in ("ipysandbox.toml", "pyproject.toml"):
-            folder = self.project
-        why = untrusted or self._not_approved(document)
+    def project_layer(self, document: Document, label: str, untrusted: str, because: str = "") -> _Layer:
+        """``because``: why the file isn't taken for the user's own, if it lies where those do."""
+        folder = document.path.parent if self.of_a_project(document.path) else self.project
+        why = untrusted or self._not_approved(document, because)
         layer = self._file_layer(document, label, why, credentials_ok=False, folder=folder)
         layer = dataclasses.replace(layer, approvable=not untrusted)
+        if self.anywhere and self.approved is not None:
+            return _of_whole_paths(layer)
         if folder == self.project:
             return layer
         # A policy above the project speaks of its own folder.
@@ -265,7 +332,7 @@ class _Resolution:
                 values[key] = _from(folder, values[key])
         return dataclasses.replace(layer, wishes=dataclasses.replace(layer.wishes, values=values))
 
-    def _not_approved(self, document: Document) -> str:
+    def _not_approved(self, document: Document, because: str = "") -> str:
         """Empty if the user approved this content; else what to do about it."""
         if self.approved is not None:
             # What else is not approved stays so; nobody reads its notice.
@@ -274,25 +341,35 @@ class _Resolution:
         if known == document.sha256:
             return ""
         what = "approve it" if known is None else "it changed since you approved it; see what it asks for now"
-        return f"{what}: ipysandbox policy trust {shown(shlex.quote(str(document.path)))}"
+        advice = f"{what}: ipysandbox policy trust {shown(shlex.quote(str(document.path)))}"
+        if because:
+            return f"{because}; {advice}"
+        own = user_places(self.environ, self.homes[0])
+        if own and not self.of_a_project(document.path) and not self._in_project(document.path):
+            return f"{advice}; or, if you wrote it, move it to {shown(str(own[0].parent))}"
+        return advice
 
     # Applying them
 
     def apply(self, layer: _Layer) -> None:
         wishes, base = layer.wishes, self.policy
         trusted = not layer.untrusted
-        self.policy, decided, refused = merge(base, wishes.values, trusted=trusted, locate=self.places.locate)
+        self.policy, decided, refused = merge(base, wishes.values, trusted=trusted, locate=self._locate)
         self.sources.update(dict.fromkeys(decided, wishes.label))
         for key, value in wishes.values.items():
             for entry in value if isinstance(value, tuple) else (value,):
                 self.asked_by[key, str(entry)] = wishes
         if trusted:
             first_error(_unknown_exceptions(base, wishes))
-        else:
+        elif not self.anywhere:
             self._require_inside(base, wishes)
         if refused:
             self.refused += refused
             self.notices.append(_refusal(wishes, refused, self._advice(layer, refused)))
+
+    @property
+    def _locate(self) -> Locate:
+        return anywhere(self.homes[0]) if self.anywhere else self.places.locate
 
     def _advice(self, layer: _Layer, refused: Sequence[NotGranted]) -> str:
         """What to do about wishes that weren't granted: not to approve what would then stop every run, nor what nobody
@@ -302,7 +379,9 @@ class _Resolution:
             if why := too_much(refused):
                 return f"it can't be approved as it is: {why}"
             try:
-                require_usable(document, environ=self.environ, home=self.home, admin_files=self.admin_files)
+                require_usable(
+                    document, environ=self.environ, home=self.home, admin_files=self.admin_files, cwd=self.cwd
+                )
             except PolicyError as error:
                 return f"it can't be approved as it is: {shown(error.message)}"
         return layer.untrusted
@@ -468,6 +547,18 @@ def _entries(value: Any) -> tuple[str, ...]:
 
 def _from(folder: Path, entry: str) -> str:
     return entry if entry.startswith(("/", "~")) else os.path.normpath(folder / entry)
+
+
+def _of_whole_paths(layer: _Layer) -> _Layer:
+    """The layer without paths that mean something else in each project."""
+    values = dict(layer.wishes.values)
+    for key in _PATH_KEYS:
+        kept = tuple(entry for entry in _entries(values.get(key)) if entry.startswith(("/", "~")))
+        if isinstance(values.get(key), tuple):
+            values[key] = kept
+        elif not kept:
+            values.pop(key, None)
+    return dataclasses.replace(layer, wishes=dataclasses.replace(layer.wishes, values=values))
 
 
 def _unknown_exceptions(base: Policy, wishes: Wishes) -> list[Problem]:

@@ -57,6 +57,8 @@ class Document:
     prefix: tuple[str, ...]
     text: str
     sha256: str
+    #: Of the file that was read, not of one that has its name by now.
+    status: os.stat_result
 
     def line(self, key: KeyPath) -> int | None:
         """The line of a key, or of the nearest table around it."""
@@ -76,7 +78,7 @@ def read_document(path: Path, *, inside: Path | None = None) -> Document | None:
             follow(str(path), str(inside), path.name)
         except BadValue as error:
             raise PolicyError(error.message, file=str(path), hint="replace the link by a file, or remove it") from None
-    raw = _read_bytes(path)
+    raw, status = _read_bytes(path)
     try:
         text = raw.decode("utf-8")
         _check_shape(text, str(path))
@@ -97,7 +99,7 @@ def read_document(path: Path, *, inside: Path | None = None) -> Document | None:
             message, hint = f"not valid TOML: {message}", "see https://toml.io"
         raise PolicyError(message, file=str(path), line=line, hint=hint) from None
     if path.name != PYPROJECT:
-        return Document(path, data, (), text, hashlib.sha256(raw).hexdigest())
+        return Document(path, data, (), text, hashlib.sha256(raw).hexdigest(), status)
     table: Any = data
     for name in TABLE:
         table = table.get(name) if isinstance(table, dict) else None
@@ -112,7 +114,7 @@ def read_document(path: Path, *, inside: Path | None = None) -> Document | None:
         )
     # Only our table is approved: a new dependency in pyproject.toml changes nothing about the sandbox.
     canonical = json.dumps(table, sort_keys=True, default=str)
-    return Document(path, table, TABLE, text, hashlib.sha256(canonical.encode()).hexdigest())
+    return Document(path, table, TABLE, text, hashlib.sha256(canonical.encode()).hexdigest(), status)
 
 
 def read_required(path: Path) -> Document:
@@ -138,7 +140,7 @@ def _bare_value(text: str, line: int | None) -> tuple[str, str] | None:
     return None if found is None or found[2] in ("true", "false", "inf", "nan") else (found[1], found[2])
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> tuple[bytes, os.stat_result]:
     try:
         # Non-blocking: a named pipe with this name must not hang the notebook.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
@@ -146,14 +148,15 @@ def _read_bytes(path: Path) -> bytes:
         why = "a loop of links" if error.errno == errno.ELOOP else os.strerror(error.errno or 0)
         hint = "check the path" if error.errno == errno.ENOENT else "nothing runs without it"
         raise PolicyError(f"the policy can't be read: {why}", file=str(path), hint=hint) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise PolicyError("the policy is not a regular file", file=str(path), hint="make it a TOML file")
     with os.fdopen(descriptor, "rb") as file:
         raw = file.read(MAX_FILE_BYTES + 1)
     if len(raw) > MAX_FILE_BYTES:
         raise PolicyError(f"larger than {MAX_FILE_BYTES} bytes", file=str(path), hint="a policy is a page of text")
-    return raw
+    return raw, status
 
 
 def _check_shape(text: str, file: str) -> None:

@@ -1,4 +1,4 @@
-"""Approves a project's policy, withdraws that, and says what waits for it."""
+"""Approves a policy file, withdraws that, and says what waits for it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from ipysandbox.errors import PolicyError
 
 from . import approvals
-from .discovery import ADMIN_FILES, find_project, find_project_policy, home_folders, user_file
+from .discovery import find_project, find_project_policy, home_folders, user_file
 from .merge import NotGranted, too_much
-from .resolution import loosens, require_usable
+from .resolution import counts_in_full, loosens, require_usable
 from .schema import first_error, read_table
 from .source import Document, read_required
 
@@ -19,7 +19,7 @@ from .source import Document, read_required
 def trust(
     path: Path, *, expect: str | None = None, environ: Mapping[str, str] | None = None, home: Path | None = None
 ) -> str:
-    """Approve a project's policy as it is now; its SHA-256 is returned. PolicyError if it is no valid policy, one
+    """Approve a policy file as it is now; its SHA-256 is returned. PolicyError if it is no valid policy, one
     that would make an error of every run once it counts in full, or one that asks for more than anybody could read.
 
     ``expect`` is the hash of what the user was shown: if the file changed in between, nothing is approved.
@@ -85,11 +85,9 @@ def policies_in_force(
 def not_counted(
     path: Path, *, environ: Mapping[str, str] | None = None, home: Path | None = None
 ) -> tuple[NotGranted, ...]:
-    """What of a project's policy does not count before it is approved; nothing of the user's own file waits."""
+    """What of a policy file does not count before it is approved; nothing of the user's own files waits."""
     environ = os.environ if environ is None else environ
-    own = user_file(environ, home_folders(environ, home)[0])
-    trusted_places = [os.path.realpath(file) for file in (*ADMIN_FILES, *([own] if own else []))]
-    if os.path.realpath(path) in trusted_places or is_trusted(path, environ=environ, home=home):
+    if counts_in_full(path, environ=environ, home=home) or is_trusted(path, environ=environ, home=home):
         return ()
     return loosens(path, environ=environ, home=home)[1]
 

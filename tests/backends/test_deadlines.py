@@ -160,7 +160,8 @@ def test_a_stalled_home_is_named_and_nothing_runs(place: Place, in_time: InTime,
 
 @pytest.mark.parametrize("files", ['read = ["{0}/in"]', 'write = ["{0}/out"]'])
 def test_a_stalled_folder_that_the_policy_names_is_named(place: Place, in_time: InTime, files: str) -> None:
-    policy = place.home / "mine.toml"
+    policy = place.home / ".jupyter/mine.toml"
+    policy.parent.mkdir()
     policy.write_text("[files]\n" + files.format(place.stalled))
     ran = place.run(*_run("--policy", str(policy)))
     in_time(ran)

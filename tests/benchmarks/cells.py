@@ -122,7 +122,8 @@ def _floods(project: Path, plain: Kept, notebook: Kept, stack: ExitStack) -> Ite
     limit = {"limits.output": _FLOOD_LIMIT}
     relayed = cache(lambda: kept(relayed_kernel(project, "flood", overrides=limit), stack))
     box = cache(lambda: stack.enter_context(Sandbox(project=project, overrides=limit)))
-    policy = project.parent / "flood.toml"  # a project's own could not raise it
+    policy = Path(os.environ["JUPYTER_CONFIG_DIR"], "flood.toml")  # one from elsewhere could not raise it
+    policy.parent.mkdir(exist_ok=True)
     policy.write_text(f'[limits]\noutput = "{_FLOOD_LIMIT}"\n')
     cell = f"%%sandbox flood --policy {policy}\n{_FLOOD}"
     flood = partial(_print, code=_FLOOD, size=_FLOOD_SIZE)

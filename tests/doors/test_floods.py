@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from pathlib import Path
@@ -94,9 +95,10 @@ def test_streams_that_take_turns_become_no_more_outputs_than_a_page_takes(notebo
 
 
 @pytest.mark.slow
-def test_a_flood_of_small_writes_takes_little_of_the_notebooks_memory(notebook: Notebook, tmp_path: Path) -> None:
-    (tmp_path / "much.toml").write_text('[limits]\noutput = "64MiB"\n')
-    begin = f"%%sandbox much --policy {tmp_path}/much.toml\nimport os\n"
+def test_a_flood_of_small_writes_takes_little_of_the_notebooks_memory(notebook: Notebook) -> None:
+    policy = Path(os.environ["JUPYTER_CONFIG_DIR"], "much.toml")
+    policy.write_text('[limits]\noutput = "64MiB"\n')
+    begin = f"%%sandbox much --policy {policy}\nimport os\n"
     notebook.run(f"{begin}print('warm')").ok()
     process = Path(f"/proc/{notebook.manager.provisioner.process.pid}")
 

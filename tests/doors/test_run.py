@@ -336,3 +336,26 @@ def test_what_a_failure_has_to_do_with_the_sandbox_is_said_last(cli: Cli, file: 
     assert "written: results/a" in done.stderr
     assert done.stderr.count("can't write /data.csv") == 1
     assert "can't write /data.csv" in done.stderr.rstrip().split("\n")[-1]
+
+
+def test_a_policy_that_came_with_the_code_reads_nothing_before_it_is_approved(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    canary = tmp_path / "private/canary"
+    canary.write_text("canary")
+    folder = tmp_path / "repo/nb"
+    (tmp_path / "repo/.git").mkdir(parents=True)
+    folder.mkdir()
+    (folder / "pyproject.toml").touch()
+    (folder / "a.py").write_text(f"print(open({str(canary)!r}).read())")
+    evil = tmp_path / "repo/evil.toml"
+    evil.write_text(f'[files]\nread = [".", "{canary.parent}"]\n')
+    command = ("run", "--no-validate", "--policy", "../evil.toml", "a.py")
+    done = cli(*command, cwd=folder)
+    assert done.returncode == 1
+    assert "canary\n" not in done.stdout
+    assert f"ipysandbox policy trust {evil}" in done.stderr
+    asked = cli("policy", "trust", "../evil.toml", stdin="y\n", cwd=folder)
+    assert f"files.read + {canary.parent}" in asked.stdout
+    done = cli(*command, cwd=folder)
+    assert (done.returncode, done.stdout) == (0, "canary\n"), done.stderr
+    assert "not granted" not in done.stderr

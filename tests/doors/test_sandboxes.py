@@ -402,3 +402,15 @@ def test_a_folder_that_was_deleted_is_told_and_can_come_back(notebook: Notebook,
         assert notebook.run("%%sandbox deleted\nprint('new' in os.listdir())").ok().stdout == "True\n"  # the same one
     finally:
         notebook.run("os.chdir(before)").ok()
+
+
+def test_a_sandbox_can_not_write_the_policy_of_the_next(notebook: Notebook, study: Path, tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private/canary").write_text("canary")
+    written = f"[files]\\nread = ['.', '{tmp_path}/private']\\n[limits]\\ncpu = '7s'"
+    code = f"import os\nos.makedirs('results', exist_ok=True)\nopen('results/p.toml', 'w').write(\"{written}\")"
+    notebook.run(f"%%sandbox writer\n{code}").ok()
+    ran = notebook.run(f"%%sandbox reader --policy results/p.toml\nprint(open('{tmp_path}/private/canary').read())")
+    assert "FileNotFoundError" in ran.error
+    assert "canary" not in ran.stdout
+    assert any(f"ipysandbox policy trust {study}/results/p.toml" in note for note in ran.notes)

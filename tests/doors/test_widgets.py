@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -267,9 +268,9 @@ def test_a_widget_is_text_and_one_note_where_they_do_not_pass(notebook: Notebook
     assert not any(kind.startswith("comm_") for kind, _ in ran.messages)
 
 
-def test_a_notebook_that_nbclient_runs_keeps_its_widgets(study: Path, tmp_path: Path) -> None:
+def test_a_notebook_that_nbclient_runs_keeps_its_widgets(study: Path) -> None:
     book = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
-    own = tmp_path / "widgets.toml"
+    own = Path(os.environ["JUPYTER_CONFIG_DIR"], "widgets.toml")
     own.write_text("[output]\nwidgets = true\n")
     code = f"%%sandbox --policy {own}\n" + SLIDER + "slider.value = 8"
     book.cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext ipysandbox", code)]

@@ -346,6 +346,18 @@ def test_a_worker_where_the_policy_comes_to_something_else_is_not_used_and_says_
     assert executor._runner is None
 
 
+def test_what_a_policy_file_does_not_get_is_said_where_the_executor_is(
+    client: Any, study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = study.parent / "wide.toml"
+    file.write_text('[limits]\nwall = "9h"\ncpu = "2s"\n')
+    with SandboxExecutor(client=client, project=study, policy=file) as pool:
+        assert pool.submit(lambda: 1).result() == 1
+    told = capsys.readouterr().err
+    assert "not granted: limits.wall" in told
+    assert f"ipysandbox policy trust {file}" in told
+
+
 def test_a_worker_that_cannot_hold_what_is_asked_says_why(client: Any, study: Path) -> None:
     executor = SandboxExecutor(client=client, project=study, overrides={"limits.gpu.devices": ["0"]})
     with pytest.raises(StartError, match=r"no worker of the Dask cluster can hold the policy:\n- worker .*: .*gpu"):

@@ -116,8 +116,8 @@ def test_a_policy_object_is_checked_too(machine: Machine, bad: policy.Policy) ->
 
 
 def test_a_policy_file_of_the_users_counts_in_full(machine: Machine) -> None:
-    file = machine.write(str(machine.home / "mine.toml"), "[limits]\nmemory = '8GiB'")
-    for given in (file, str(file), "../mine.toml", "~/mine.toml"):
+    file = machine.write(str(machine.home / ".jupyter/mine.toml"), "[limits]\nmemory = '8GiB'")
+    for given in (file, str(file), "../.jupyter/mine.toml", "~/.jupyter/mine.toml"):
         effective = machine.resolve(given)
         assert effective.policy.limits.memory == 8 * 2**30
         assert effective.notices == ()
@@ -138,8 +138,10 @@ def test_a_link_in_the_project_to_another_file_is_the_projects(machine: Machine)
     assert machine.resolve("./mine.toml").policy.limits.memory == 4 * 2**30
 
 
-def test_in_the_home_itself_a_named_file_is_the_users(machine: Machine) -> None:
-    machine.write(str(machine.home / "mine.toml"), "[limits]\nmemory = '8GiB'")
+def test_in_the_home_itself_a_named_file_is_approved_as_anywhere(machine: Machine) -> None:
+    file = machine.write(str(machine.home / "mine.toml"), "[limits]\nmemory = '8GiB'")
+    assert machine.resolve("./mine.toml", cwd=machine.home).policy.limits.memory == 4 * 2**30
+    machine.trust(file)
     assert machine.resolve("./mine.toml", cwd=machine.home).policy.limits.memory == 8 * 2**30
 
 

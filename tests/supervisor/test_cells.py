@@ -728,9 +728,12 @@ def test_a_policy_that_can_not_be_read_costs_no_variables(project: Path) -> None
 
 
 def test_outputs_in_frames_are_for_a_sandbox_that_has_known_of_them_from_its_start(
-    project: Path, tmp_path: Path
+    project: Path,
 ) -> None:
-    own, renderer = tmp_path / "own.toml", "import os; os.environ.get('PLOTLY_RENDERER')"
+    own, renderer = (
+        Path(os.environ["JUPYTER_CONFIG_DIR"], "frames.toml"),
+        "import os; os.environ.get('PLOTLY_RENDERER')",
+    )
     own.write_text("[output]\nhtml = 'sanitize'\n")
     with Sandbox(own, project=project) as box:
         assert box.run(renderer).value is None
