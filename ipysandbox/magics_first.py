@@ -61,8 +61,9 @@ def require_first(lines: list[str]) -> list[str]:
     command = _COMMAND.match(line)
     if command and command[1] not in ACTIONS and not all(_NOTHING.match(other) for other in below):
         raise SyntaxError(
-            "%sandbox with one % is a command about sandboxes; the code below it would run in the notebook's own kernel: "
-            "nothing of this cell was run. Write %%sandbox to run it in a sandbox, or `%sandbox status` for the command."
+            "%sandbox with one % is a command about sandboxes, and the code below it would run in the notebook's own "
+            "kernel: nothing of this cell was run. Write %%sandbox to run it in a sandbox, or %sandbox status for the "
+            "command."
         )
     if _FIRST.match(line) and not _QUESTION.match(magic):
         return [magic, *(comment for comment in above if comment.strip()), *below]

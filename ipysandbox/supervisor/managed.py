@@ -303,8 +303,8 @@ class Managed:
         await self.look_at_changes(instance)
         self._attempts.sum_up()
         by = self._killed_by if instance is self._condemned else ""
-        how = {"reason": "killed", "by": by} if by else {"reason": reason}
-        self.trail.after(events.SANDBOX_STOP, **how, changes=len(self._changes))
+        how = "killed" if by else reason
+        self.trail.after(events.SANDBOX_STOP, reason=how, by=by or None, changes=len(self._changes))
 
     def condemn(self, instance: Instance) -> None:
         """Kill it without waiting; whatever asks from now on finds it dead."""
