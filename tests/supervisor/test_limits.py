@@ -818,3 +818,37 @@ def test_who_keeps_its_memory_from_being_looked_at_is_ended_and_holds_up_nobody(
 def test_what_the_kernel_keeps_of_open_records_counts(make_box: MakeBox, code: str) -> None:
     box = make_box(overrides={"limits.memory": "512MiB"})
     assert box.run(f"import os, time\n{code}time.sleep(30)").limit.name == "memory"
+
+
+_LETS_SINGLE_BYTES_WAIT = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+def pair():
+    client = socket.create_connection(listener.getsockname())
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client.setblocking(False)
+    return client, listener.accept()[0]
+through, out = pair()
+rest, kept = bytes(32 * 1024 - 1), []
+for _ in range(60):
+    kept.append(pair())
+    try:
+        for _ in range(3000):
+            kept[-1][0].send(b"x")
+            left = len(rest)
+            while left:
+                left -= through.send(rest[:left])
+            left = len(rest)
+            while left:
+                left -= len(out.recv(left))
+    except BlockingIOError:
+        pass
+"""
+
+
+def test_pages_of_which_a_byte_waits_in_a_connection_count(make_box: MakeBox) -> None:
+    """TCP counts bytes, for control groups too."""
+    box = make_box(overrides={"limits.memory": "256MiB", "limits.wall": "120s"})
+    if "namespace" not in str(box.status()["guarantees"]["network"]):
+        pytest.skip("without namespaces there is no TCP")
+    assert box.run(_LETS_SINGLE_BYTES_WAIT).limit.name == "memory"

@@ -38,6 +38,7 @@ from .left_behind import Record
 from .memory import Memory, of_descriptors, of_mappings, of_sockets
 from .plan import Plan
 from .still import held_still
+from .unseen import Unseen
 from .writable import HELD_SECONDS, WritableFolder, sweep_all
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class LinuxInstance(Instance):
         #: As the supervisor allows, which ends what goes over it.
         self._most_files = max(1024, plan.scratch_bytes >> 14)
         self._memory = Memory(self._ask_to_count)
+        self._unseen = Unseen()
         #: Nothing has run yet that could hold any.
         self._next_descriptors = time.monotonic()
         self._last_changes: list[Change] = []
@@ -332,7 +334,7 @@ class LinuxInstance(Instance):
         gpu, gpu_allowed = self._cards.used(sample.pids) if self._cards is not None else (0, 0)
         return Usage(
             cpu=sample.cpu if used.cpu is None else used.cpu,
-            memory=self._held(sample, scratch[0]) if used.memory is None else used.memory,
+            memory=(self._held(sample, scratch[0]) if used.memory is None else used.memory) + self._held_unseen(),
             processes=max(0, sample.processes - 1),  # init is ours
             disk=disk,
             files=files,
@@ -386,6 +388,10 @@ class LinuxInstance(Instance):
         if self._memory.hidden:
             raise PermissionError(f"/proc/{self._memory.hidden}/smaps_rollup")
         return found
+
+    def _held_unseen(self) -> int:
+        """What no control group counts either. Without namespaces there is no TCP."""
+        return self._unseen.held(processes.sockets(self.pid)) if self.namespaces else 0
 
     def _ask_to_count(self) -> bool:
         if self._cover_reply is not None and not self._cover_reply.done():
