@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ipysandbox import approving
 from ipysandbox.cwd import absolute, current_folder
 from ipysandbox.display import one_line, whole
 from ipysandbox.display_tables import policy_text
@@ -26,8 +27,6 @@ from ipysandbox.policy import (
     policies_in_force,
     project_policy,
     resolve,
-    trust,
-    untrust,
 )
 
 from . import status
@@ -81,7 +80,7 @@ def approve(args: argparse.Namespace) -> int:
     if not args.yes and not _agreed():
         print("Not approved; only what tightens is used.", file=sys.stderr)
         return status.USAGE
-    trust(path, expect=digest)
+    approving.approve(path, digest)
     print("Approved as it is now; a change asks again.")
     return status.OK
 
@@ -132,7 +131,7 @@ def _agreed() -> bool:
 
 def withdraw(args: argparse.Namespace) -> int:
     path = Path(args.file) if args.file else _of_the_project()
-    if untrust(path.absolute()):
+    if approving.withdraw(path.absolute()):
         print("The approval is withdrawn: only what tightens is used.")
         return status.OK
     print(f"ipysandbox: {path} was not approved", file=sys.stderr)

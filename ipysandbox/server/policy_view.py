@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipysandbox.approving import approve
 from ipysandbox.errors import PolicyError, SandboxError
 from ipysandbox.policy import (
     NotGranted,
@@ -20,7 +21,6 @@ from ipysandbox.policy import (
     loosens,
     project_policy,
     resolve,
-    trust,
 )
 from ipysandbox.policy.discovery import ADMIN_FILES
 from ipysandbox.policy.merge import MOST_ENTRIES
@@ -86,7 +86,7 @@ class View:
             raise PolicyError("no policy file speaks about this folder", hint="look again")
         if not _shown_whole(loosens(path, environ=self.environ)[1]):
             raise _too_long(path)
-        trust(path, expect=digest, environ=self.environ)
+        approve(path, digest, environ=self.environ)
 
     def _empty(self, folder: Path) -> dict[str, Any]:
         lists: dict[str, Any] = {key: [] for key in ("settings", *_LISTS)}

@@ -282,6 +282,17 @@ def test_a_variable_taken_for_a_name_is_said(notebook: Notebook) -> None:
     assert not any("-i left" in str(shown) for shown in notebook.run("%%sandbox -i left,right right\nleft").displays)
 
 
+@pytest.mark.parametrize("line", ["%sandbox", "# a note\n%sandbox", "%sandbox study --timeout 3s", "% sandbox main"])
+def test_code_below_a_single_percent_sign_runs_nowhere(notebook: Notebook, line: str) -> None:
+    ran = notebook.run(f"{line}\nleaked = 1")
+    assert ran.ename == "SyntaxError"
+    assert "Write %%sandbox to run it in a sandbox" in ran.error
+    assert notebook.run("leaked").ename == "NameError"
+    notebook.run("%sandbox").ok()
+    notebook.run("%sandbox status\nbelow = 1").ok()
+    notebook.run("below").ok()
+
+
 @pytest.mark.parametrize(
     "cell",
     [

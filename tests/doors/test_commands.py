@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -46,6 +47,11 @@ def test_ps_lists_and_kill_ends_a_sandbox(cli: Cli, study: Path) -> None:
         result = box.run("print('new')")
         assert result.stdout == "new\n"
         assert any("new sandbox" in notice for notice in result.notices)
+        told = "The sandbox before this one was ended by `ipysandbox kill`, between two cells."
+        assert told in result.notices
+        stops = cli("audit", "query", "--action", "sandbox.stop", "--sandbox", "listed", "--since", "5min", "--json")
+        [stop] = [json.loads(line)["details"] for line in stops.stdout.splitlines()]
+        assert (stop["reason"], stop["by"]) == ("killed", "`ipysandbox kill`")
 
 
 def test_a_run_that_is_killed_says_by_whom(cli: Cli, study: Path) -> None:
@@ -192,6 +198,17 @@ def test_lint_and_trust_tell_what_may_not_be_meant_or_not_work_here(cli: Cli, tm
         assert "limits.gpu.devices + card 99" in told
     assert trusted.stdout.index("nothing would run") < trusted.stdout.index("Approve this?")
     assert cli("policy", "trust", "--yes", cwd=tmp_path).returncode == 0
+
+
+def test_who_approves_a_policy_or_takes_that_back_is_in_the_trail(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "ipysandbox.toml"
+    path.write_text('[limits]\nmemory = "6GiB"\n')
+    assert cli("policy", "trust", "--yes", cwd=tmp_path).returncode == 0
+    assert cli("policy", "untrust", cwd=tmp_path).returncode == 0
+    newest = cli("audit", "tail", "-n", "2", "--action", "policy.trusted", "--json").stdout.splitlines()
+    given, taken = sorted((json.loads(line)["details"] for line in newest), key=lambda row: not row["trusted"])
+    assert (given["path"], given["trusted"], taken["path"], taken["trusted"]) == (str(path), True, str(path), False)
+    assert given["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_lint_finds_everything_at_once(cli: Cli, tmp_path: Path) -> None:

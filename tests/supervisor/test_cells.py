@@ -940,3 +940,13 @@ begun.wait()
     assert done.returncode == 0, done.stderr
     assert "NoneType" not in done.stdout
     assert not done.stdout or done.stdout.startswith(("SandboxDied ", "SandboxError ", "StartError ")), done.stdout
+
+
+def test_processes_that_are_spawned_import_from_the_project(project: Path, make_box: MakeBox) -> None:
+    """joblib's and multiprocessing's, as from a script in its folder."""
+    (project / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    box = make_box(validate=False)
+    pool = "import multiprocessing as m\nwith m.get_context('spawn').Pool(1) as p: r = p.map(helper.double, [1, 2])\nr"
+    assert box.run(f"import helper\n{pool}").value == [2, 4]
+    jobs = "from joblib import Parallel, delayed\nParallel(n_jobs=2)(delayed(helper.double)(n) for n in range(4))"
+    assert box.run(jobs).value == [0, 2, 4, 6]
