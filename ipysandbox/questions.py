@@ -96,7 +96,7 @@ class LastLine:
         return "\x1b[0m" if was_moved else ""
 
     def asked(self, prompt: str) -> str:
-        """The question as it is read: what was printed on its line, or above where that says nothing, and ``prompt``."""
+        """The question as it is read: what was printed on its line, or above where that says nothing, with it."""
         line = f"{_ESCAPES.sub('', self._line)}{prompt}"
         if not any(map(str.isalnum, line)):
             line = f"{_ESCAPES.sub('', self._before)} {line}"

@@ -59,9 +59,8 @@ def lint_files(args: argparse.Namespace) -> int:
         _tell_doubts(path, project)
         wishes = not_counted(absolute(path), environ=os.environ)
         if wishes:
-            print(
-                f"{whole(str(path))} asks for more than you allow by default; this does not count before `{_trust(path)}`:"
-            )
+            asks = f"{whole(str(path))} asks for more than you allow by default"
+            print(f"{asks}; this does not count before `{_trust(path)}`:")
             _list(wishes)
     return status.OK
 
@@ -138,5 +137,5 @@ def withdraw(args: argparse.Namespace) -> int:
     if untrust(path.absolute()):
         print("The approval is withdrawn: only what tightens is used.")
         return status.OK
-    say(f"{path} was not approved")
+    say(f"{whole(str(path))} was not approved")
     return status.USAGE

@@ -120,7 +120,8 @@ def _seen(numbers: str) -> str:
     """
     if "8" not in numbers:  # most colours, and both that conceal
         return f"\x1b[{numbers}m"
-    given, kept = numbers.split(";"), []
+    given = numbers.split(";")
+    kept: list[str] = []
     while given:
         number = given.pop(0)
         if number.lstrip("0") in ("38", "48", "58"):
