@@ -85,7 +85,7 @@ def kill(args: argparse.Namespace) -> int:
         if wanted in (name, f"{client.id}/{name}")
     ]
     if not found:
-        return _no(f"there is no sandbox named {one_line(wanted)!r} (see: ipysandbox ps)")
+        return _no(f"there is no sandbox named {wanted!r} (see: ipysandbox ps)")
     if len(found) > 1:
         return _no(f"{len(found)} sandboxes have that name: {', '.join(one_line(f'{c.id}/{n}') for c, _, n in found)}")
     [(client, kind, name)] = found
