@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
+
+from .display import whole
 
 
 def meant(word: str, known: Iterable[str]) -> str:
@@ -27,6 +29,10 @@ class Suggesting(argparse.ArgumentParser):
             near = next((near for word in extra if word[:1] == "-" and (near := self._near(word))), "")
             self.error(f"unrecognized arguments: {' '.join(extra)}{near}")
         return found, extra
+
+    def error(self, message: str) -> NoReturn:
+        """Of an argument that is quoted in it, nothing steers the terminal or begins a line."""
+        super().error(whole(message))
 
     def _near(self, option: str) -> str:
         return meant(option, self._option_string_actions)

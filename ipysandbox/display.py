@@ -122,6 +122,11 @@ def whole(text: str) -> str:
     return one_line(text, 12 * len(text))  # an escape has ten characters at most
 
 
+def in_lines(text: str) -> str:
+    """Words of ours, of more than one line, about what others have named: only the first is at a line's beginning."""
+    return "\n  ".join(map(whole, text.split("\n")))
+
+
 def without_colours(text: str) -> str:
     """Drop SGR sequences, for a file or pipe."""
     return _COLOURS.sub("", text)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import bootstrap, reach
 from .cwd import current_folder
-from .display import table
+from .display import in_lines, table, whole
 from .errors import SandboxError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def text(report: dict[str, Any]) -> str:
     rows += [(_WORDS["missing"], gap["guarantee"], gap["reason"]) for gap in report["gaps"]]
     parts = [facts, table([("HELD", "GUARANTEE", "BY"), *rows])]
     parts.append("\n".join(f"Weaker: {note['guarantee']}: {note['text']}." for note in report["notes"]))
-    parts.append("\n".join(f"Does not answer, and is left out: {path}" for path in report["stalled"]))
+    parts.append("\n".join(f"Does not answer, and is left out: {whole(path)}" for path in report["stalled"]))
     lead = "What to do" if report["gaps"] else "To hold more"
     parts += [_advice_text(lead, one) for one in report["advice"]]
     if not report["advice"]:
@@ -189,9 +189,9 @@ def _verdict(report: dict[str, Any]) -> str:
     if report["gaps"]:
         return "No sandbox can be started here: nothing runs with a guarantee missing."
     if report["policy"]["problem"]:
-        return f"No sandbox can be started with this policy: {report['policy']['problem']}"
+        return f"No sandbox can be started with this policy: {in_lines(report['policy']['problem'])}"
     if report.get("trial"):
-        return f"The layers are there, but a sandbox could not be started: {report['trial']}"
+        return f"The layers are there, but a sandbox could not be started: {in_lines(report['trial'])}"
     started = ", and one was: it passed its self-test and ran a cell" if "trial" in report else ""
     if report["notes"]:
         return f"Sandboxes can be started here, weaker in what is named above{started}."

@@ -23,7 +23,9 @@ class SandboxError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows when a cell raises this."""
-        return list(self.traceback) or f"{type(self).__name__}: {self}".split("\n")
+        from .display import whole
+
+        return list(self.traceback) or [whole(line) for line in f"{type(self).__name__}: {self}".split("\n")]
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "message": self.message, "hint": self.hint}
@@ -37,7 +39,11 @@ class PolicyError(SandboxError):
     def __init__(
         self, message: str, *, file: str | None = None, line: int | None = None, hint: str | None = None
     ) -> None:
-        where = f"{file}:{line}: " if file and line else f"{file}: " if file else ""
+        from .display import whole
+
+        # Whoever made the file chose its name.
+        named = whole(file) if file else ""
+        where = f"{named}:{line}: " if file and line else f"{named}: " if file else ""
         super().__init__(where + message, hint=hint)
         self.file = file
         self.line = line

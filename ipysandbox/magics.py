@@ -134,7 +134,7 @@ class SandboxMagics(Magics):
                 timeout=args.timeout,
                 cpu=args.cpu,
                 on_output=shown,
-                on_input=self._on_input(args.name),
+                on_input=self._on_input(args.name, shown),
                 want_value=False,
                 patient=True,
                 number=self.number(),
@@ -224,14 +224,18 @@ class SandboxMagics(Magics):
             self.note(line)
         held.changes = line
 
-    def _on_input(self, name: str) -> Any:
+    def _on_input(self, name: str, shown: Shown) -> Any:
         """What answers ``input()`` inside, where the front end can ask."""
 
         def answer(prompt: str, _is_password: bool) -> str:
+            question = worded(prompt, f"sandbox {name}", shown.printed)
+            shown.clear_way()
             try:
-                return builtins.input(worded(prompt, f"sandbox {name}"))
+                typed = builtins.input(question)
             except EOFError:
                 raise KeyboardInterrupt from None  # Sandbox.run interrupts the cell: it gets no answer at all
+            shown.printed.begin()
+            return typed
 
         kernel = getattr(self._ip, "kernel", None)
         can_ask = kernel is None or bool(getattr(kernel, "_allow_stdin", False))

@@ -31,6 +31,9 @@ _ALONE = (
 #: Letters that look like a Latin one, and digits that stand for one.
 _LIKE = str.maketrans("аеорсухіјѕԁһԛԝькмтвнοαερνκιτυχωѵɑıⅼ4031$@5!", "aeopcyxijsdhqwbkmtbhoaepvkituxwvailaoelsasi")
 _JOINT = r"[\W_]{0,3}"
+#: What is kept of printed text: more than a question takes.
+_LINE_MOST = 1000
+_ESCAPES = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~])?")
 
 
 def _plain(text: str) -> str:
@@ -60,7 +63,64 @@ def is_for_a_secret(prompt: str) -> bool:
     return any(_LETTERS.search(re.sub(r"[\W_]+", "", reading)) for reading in readings)
 
 
-def worded(prompt: str, who: str) -> str:
-    """The question as it is shown: ``who`` before each line, since none may look like another program's own."""
+class LastLine:
+    """The end of what code has printed in one place: a question may have been begun there, without ``input()``."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """The cursor is at the beginning of a line, and nothing was printed."""
+        self._line = self._before = ""  # the one that the cursor is in, and the last one above with anything in it
+        self._is_moved = False  # whether there are colours or movements that nothing has ended yet
+
+    def feed(self, text: str) -> None:
+        if not text:
+            return
+        self._is_moved = self._is_moved or "\x1b" in text
+        # Of a long text only its end is looked at: most of what is fed is output of no question.
+        *above, line = (self._line + text[-8 * _LINE_MOST :]).split("\n")
+        self._before = next((one for one in reversed(above) if one.strip()), self._before)[-_LINE_MOST:]
+        self._line = line[-_LINE_MOST:]
+
+    def clear_way(self) -> str:
+        """What to write on a terminal before words of ours, so that they are seen, on a line of their own."""
+        end = "\n" if self._line else ""
+        self.feed(end)
+        # What code has left below the cursor, after it went up, goes.
+        return f"{self.colours_off()}\x1b[J{end}" if self._is_moved else end
+
+    def colours_off(self) -> str:
+        """What to write on a terminal when the code is done with it."""
+        was_moved, self._is_moved = self._is_moved, False
+        return "\x1b[0m" if was_moved else ""
+
+    def asked(self, prompt: str) -> str:
+        """The question as it is read: what was printed on its line, or above where that says nothing, with it."""
+        line = f"{_ESCAPES.sub('', self._line)}{prompt}"
+        if not any(map(str.isalnum, line)):
+            line = f"{_ESCAPES.sub('', self._before)} {line}"
+        return f"{line}\n{_as_seen(line)}" if "\b" in line else line
+
+
+def _as_seen(line: str) -> str:
+    """With what stands before a backspace written over."""
+    seen: list[str] = []
+    at = 0
+    for char in line:
+        if char == "\b":
+            at = max(0, at - 1)
+        else:
+            seen[at : at + 1] = char
+            at += 1
+    return "".join(seen)
+
+
+def worded(prompt: str, who: str, printed: LastLine | None = None) -> str:
+    """The question as it is shown: ``who`` before each line, since none may look like another program's own.
+
+    ``printed``: where code has printed before it.
+    """
     lines = [f"[{who}] {line}" for line in re.split(r"\r\n?|\n|[\v\f\x1c-\x1e\x85\u2028\u2029]", prompt)]
-    return "\n".join([_WARNING, *lines] if is_for_a_secret(prompt) else lines)
+    is_secret = is_for_a_secret(prompt) or (printed is not None and is_for_a_secret(printed.asked(prompt)))
+    return "\n".join([_WARNING, *lines] if is_secret else lines)

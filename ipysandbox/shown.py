@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .display import one_line, whole
 from .output import amount
+from .questions import LastLine
 from .supervisor.limits import size
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ class Shown:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._in_page = getattr(shell, "kernel", None) is not None
+        #: What the code printed last.
+        self.printed = LastLine()
         self._begin()
 
     def _begin(self) -> None:
@@ -166,13 +169,16 @@ class Shown:
 
     def __call__(self, kind: str, content: dict[str, Any]) -> None:
         if kind == "stream":
-            self._stream("stderr" if content.get("name") == "stderr" else "stdout", str(content.get("text", "")))
+            text = str(content.get("text", ""))
+            self.printed.feed(text)
+            self._stream("stderr" if content.get("name") == "stderr" else "stdout", text)
         elif kind == "clear_output":
             self._begin()
             self._shell.display_pub.clear_output(wait=bool(content.get("wait")))
         elif kind in ("display_data", "execute_result", "update_display_data"):
             if kind == "execute_result":
                 self._show_tail()
+            self.printed.feed(f"{''.join((content.get('data') or {}).get('text/plain', ''))}\n")
             self._shell.display_pub.publish(
                 data=content.get("data") or {},
                 metadata=content.get("metadata") or {},
@@ -183,11 +189,19 @@ class Shown:
     def finish(self, full: FullOutput | None) -> None:
         """Show the end of what was printed, and say how much is missing between and where all of it is."""
         if self._tail is None:
+            self.clear_way()
             return
         self._show_tail()
+        self.clear_way()
         missing = self._held - self._seen
         where = "" if full is None else f"; {'all' if full.whole else 'the first part'} of it: {full.path}"
         self._mark(f"… {size(missing) if missing else 'nothing'} not shown here{where} …", last=True)
+
+    def clear_way(self) -> None:
+        """On a terminal, before words of ours: no colours of the code's, and a line of their own."""
+        way = self.printed.clear_way()
+        if not self._in_page and sys.stdout.isatty():
+            _write("stdout", way)
 
     def _stream(self, name: str, text: str) -> None:
         if self._tail is not None:

@@ -11,6 +11,7 @@ from ipysandbox.errors import PolicyError, SandboxError
 
 from . import status
 from .parser import build
+from .say import say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,5 +51,5 @@ def _open_streams() -> None:
 
 
 def complain(error: SandboxError, code: int) -> int:
-    print(f"ipysandbox: {error}", file=sys.stderr)
+    say(str(error))
     return code

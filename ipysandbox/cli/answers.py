@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import select
 import stat
-import sys
 
 from ipysandbox.errors import SandboxError
 from ipysandbox.questions import worded
 from ipysandbox.sandbox import Sandbox
+
+from .say import Console
 
 #: How often a wait for the next line looks whether the code still waits for it: a limit may have ended it.
 _LOOK_SECONDS = 1.0
@@ -33,16 +34,19 @@ def can_answer(file: str) -> bool:
 class Questions:
     """What ``Sandbox.run`` calls for each question. A line is read only once the code has asked for it."""
 
-    def __init__(self, box: Sandbox, *, show: bool) -> None:
-        self._box, self._show = box, show
+    def __init__(self, box: Sandbox, console: Console, *, show: bool) -> None:
+        self._box, self._console, self._show = box, console, show
         self._held = b""
 
     def __call__(self, prompt: str, _is_password: bool) -> str:
         if self._show:
             # At a terminal a person reads it, who must see that it isn't this machine that asks.
-            sys.stdout.write(worded(prompt, "sandbox") if os.isatty(0) else prompt)
-            sys.stdout.flush()
+            at_terminal = os.isatty(0)
+            question = worded(prompt, "sandbox", self._console.printed) if at_terminal else prompt
+            self._console.ask(question, of_ours=at_terminal)
         line = self._line()
+        if self._show and line and at_terminal:
+            self._console.answered()
         return _END if not line else line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
 
     def _line(self) -> bytes:

@@ -20,6 +20,7 @@ from ipysandbox.display_tables import record_text
 from ipysandbox.policy.units import BadValue, parse_duration
 
 from . import status
+from .say import say
 
 
 def tail(args: argparse.Namespace) -> int:
@@ -39,7 +40,7 @@ def verify(_args: argparse.Namespace) -> int:
     try:
         report = examine()
     except (AuditError, OSError) as exc:
-        print(f"ipysandbox: {exc}", file=sys.stderr)
+        say(str(exc))
         return status.USAGE
     print(report.text())
     return status.OK if report.ok else status.FAILED
@@ -59,7 +60,7 @@ def _print(args: argparse.Namespace, read: Any) -> int:
     except (BadValue, AuditError, OSError) as exc:
         if isinstance(exc, BrokenPipeError):
             raise
-        print(f"ipysandbox: {exc}", file=sys.stderr)
+        say(str(exc))
         return status.USAGE
     return status.OK
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from typing import Any
 
 from ipysandbox.check import Report, check
 from ipysandbox.cwd import current_folder
+from ipysandbox.display import in_lines
 from ipysandbox.policy import Effective, resolve
 
 from . import status
+from .say import say
 from .source import NotReadable, read
 
 
@@ -29,12 +30,12 @@ def check_files(args: argparse.Namespace) -> int:
         try:
             source = read(path)
         except NotReadable as exc:
-            print(f"ipysandbox: {exc}", file=sys.stderr)
+            say(str(exc))
             worst = status.USAGE
             continue
         if source.problem:
             found: dict[str, Any] = {"verdict": "refused", "findings": [], "problem": source.problem}
-            text = f"{source.problem}: refused"
+            text = in_lines(f"{source.problem}: refused")
         else:
             report = checked(source.text, effective)
             found, text = report.to_json(), report.render(source.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -14,6 +13,7 @@ from ipysandbox.supervisor.client import ControlClient, discover
 from ipysandbox.supervisor.limits import size
 
 from . import status
+from .say import say
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def ps(args: argparse.Namespace) -> int:
 
 
 def _left_out(client: ControlClient, why: str) -> None:
-    print(f"ipysandbox: the supervisor {client.id} is left out: {one_line(why)}", file=sys.stderr)
+    say(f"the supervisor {client.id} is left out: {one_line(why)}")
 
 
 def _rows(client: ControlClient, state: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -85,7 +85,7 @@ def kill(args: argparse.Namespace) -> int:
         if wanted in (name, f"{client.id}/{name}")
     ]
     if not found:
-        return _no(f"there is no sandbox named {one_line(wanted)!r} (see: ipysandbox ps)")
+        return _no(f"there is no sandbox named {wanted!r} (see: ipysandbox ps)")
     if len(found) > 1:
         return _no(f"{len(found)} sandboxes have that name: {', '.join(one_line(f'{c.id}/{n}') for c, _, n in found)}")
     [(client, kind, name)] = found
@@ -95,10 +95,10 @@ def kill(args: argparse.Namespace) -> int:
     after = (
         "a notebook's next cell starts a new one" if kind == "sandboxes" else "its tasks died, and so do those to come"
     )
-    print(f"Ended {client.id}/{one_line(name)}; {after}.")
+    print(f"Ended {one_line(client.id)}/{one_line(name)}; {after}.")
     return status.OK
 
 
 def _no(text: str) -> int:
-    print(f"ipysandbox: {text}", file=sys.stderr)
+    say(text)
     return status.USAGE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ipysandbox import approving
 from ipysandbox.cwd import absolute, current_folder
-from ipysandbox.display import one_line, whole
+from ipysandbox.display import in_lines, one_line, whole
 from ipysandbox.display_tables import policy_text
 from ipysandbox.errors import PolicyError
 from ipysandbox.policy import (
@@ -30,6 +30,7 @@ from ipysandbox.policy import (
 )
 
 from . import status
+from .say import say
 
 
 def show(args: argparse.Namespace) -> int:
@@ -48,7 +49,7 @@ def lint_files(args: argparse.Namespace) -> int:
         problem for path, project in files.items() for problem in lint(path, project=project, environ=os.environ)
     ]
     for problem in problems:
-        print(f"{problem}", file=sys.stderr)
+        print(in_lines(str(problem)), file=sys.stderr)
     if problems:
         return status.USAGE
     named = "" if args.files else f" in {one_line(', '.join(map(str, files)), 1000)}"
@@ -57,7 +58,8 @@ def lint_files(args: argparse.Namespace) -> int:
         _tell_doubts(path, project)
         wishes = not_counted(absolute(path), environ=os.environ)
         if wishes:
-            print(f"{path} asks for more than you allow by default; this does not count before `{_trust(path)}`:")
+            asks = f"{whole(str(path))} asks for more than you allow by default"
+            print(f"{asks}; this does not count before `{_trust(path)}`:")
             _list(wishes)
     return status.OK
 
@@ -68,14 +70,14 @@ def approve(args: argparse.Namespace) -> int:
     try:
         check_approvable(path, environ=os.environ)
     except PolicyError as exc:
-        print(f"ipysandbox: {exc}\nNot approved as it is.", file=sys.stderr)
+        say(f"{exc}\nNot approved as it is.")
         return status.USAGE
     digest, wishes = loosens(path, environ=os.environ)
     if wishes:
-        print(f"{path} asks for more than you allow by default:")
+        print(f"{whole(str(path))} asks for more than you allow by default:")
         _list(wishes)
     else:
-        print(f"{path} asks for nothing beyond what you allow by default.")
+        print(f"{whole(str(path))} asks for nothing beyond what you allow by default.")
     _tell_doubts(path)
     if not args.yes and not _agreed():
         print("Not approved; only what tightens is used.", file=sys.stderr)
@@ -134,5 +136,5 @@ def withdraw(args: argparse.Namespace) -> int:
     if approving.withdraw(path.absolute()):
         print("The approval is withdrawn: only what tightens is used.")
         return status.OK
-    print(f"ipysandbox: {path} was not approved", file=sys.stderr)
+    say(f"{whole(str(path))} was not approved")
     return status.USAGE

@@ -19,11 +19,12 @@ from ipysandbox.cwd import absolute, current_folder
 from ipysandbox.display import changes_line, failure, one_line, where, whole, without_colours, written_line
 from ipysandbox.errors import NotAvailable, PolicyError, SandboxError
 from ipysandbox.policy import find_project, resolve
-from ipysandbox.sandbox import RunResult, SandboxByOptions, Script, refused
+from ipysandbox.sandbox import RunResult, Sandbox, SandboxByOptions, Script, refused
 
 from . import status
 from .answers import Questions, can_answer
 from .check import checked
+from .say import Console, say
 from .source import STDIN, NotReadable, Source, read
 
 _NAME = "run"
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         source = read(args.file)
     except NotReadable as exc:
-        _say(str(exc))
+        say(str(exc))
         return status.USAGE
     if source.problem:
         return _not_text(source, validate=not args.no_validate)
@@ -64,19 +65,24 @@ def run(args: argparse.Namespace) -> int:
         report = checked(source.text, effective)
         if report.refused:  # without the seconds that a sandbox takes to start
             _record_refusal(source.text, report, notebook)
-            return _tell(refused(report, effective.notices), args, frozenset(effective.notices))
-    questions = Questions(box, show=not args.json) if can_answer(args.file) else None
+            return _tell(refused(report, effective.notices), args, frozenset(effective.notices), Console())
+    with Console() as console:
+        return _run(box, source.text, args, console)
+
+
+def _run(box: Sandbox, code: str, args: argparse.Namespace, console: Console) -> int:
+    questions = Questions(box, console, show=not args.json) if can_answer(args.file) else None
     with box:
         standing = frozenset(box.notices)
         result = box.run(
-            source.text,
+            code,
             validate=not args.no_validate,
-            on_output=None if args.json else _show,
+            on_output=None if args.json else console.show,
             on_input=questions,
             want_value=False,
             script=_script(args.file, tuple(args.arguments)),
         )
-    return _tell(result, args, standing)
+    return _tell(result, args, standing, console)
 
 
 def _record_refusal(text: str, report: Report, notebook: str | None) -> None:
@@ -110,27 +116,13 @@ def _seconds(text: str | None) -> str | None:
 
 def _not_text(source: Source, *, validate: bool) -> int:
     if not validate:
-        _say(source.problem)
+        say(source.problem)
         return status.USAGE
-    _say(f"{source.problem}: refused by the check, nothing was run")
+    say(f"{source.problem}: refused by the check, nothing was run")
     return status.REFUSED
 
 
-def _show(kind: str, content: dict[str, Any]) -> None:
-    """Outputs as a terminal can have them, as they come."""
-    if kind == "stream":
-        stream = sys.stderr if content.get("name") == "stderr" else sys.stdout
-        stream.write(str(content.get("text", "")))
-    elif kind in ("display_data", "execute_result", "update_display_data"):
-        stream = sys.stdout
-        text = content.get("data", {}).get("text/plain", "")
-        stream.write(f"{''.join(text)}\n")
-    else:
-        return
-    stream.flush()
-
-
-def _tell(result: RunResult, args: argparse.Namespace, standing: frozenset[str]) -> int:
+def _tell(result: RunResult, args: argparse.Namespace, standing: frozenset[str], console: Console) -> int:
     """Notes, then what went wrong, and last what that has to do with the sandbox. ``standing``: the policy's notes."""
     error = failure(result, _NAME)
     code = _STATUS[result.status]
@@ -142,20 +134,20 @@ def _tell(result: RunResult, args: argparse.Namespace, standing: frozenset[str])
     if args.json:
         print(json.dumps(_as_json(result, code)), flush=True)
     if error is not None:
-        _say_trace(result, error)
+        _say_trace(result, error, console)
     if not args.quiet:
         written = written_line(result.written, result.written_total)
         changes = changes_line(result.changes, result.changes_total)
         told = (notice for notice in result.notices if notice != result.hint)
         for note in filter(None, (*told, _pictures_line(result.outputs), written, changes)):
             # What the policy says is what a person may approve: none of it is left out.
-            _say(whole(note) if note in standing else one_line(note, 1000))
+            console.say(whole(note) if note in standing else one_line(note, 1000))
     if error is not None:
-        _say_error(result, error, args.file)
+        _say_error(result, error, args.file, console)
     # With a limit, and where the sandbox died, it stands there already, or speaks of a next cell, and there is none.
     is_told = result.status in ("limit", "died") and result.hint in str(error)
     if result.hint and not is_told and not args.quiet:
-        _say(result.hint)
+        console.say(result.hint)
     return code
 
 
@@ -176,24 +168,26 @@ def _trace(result: RunResult, error: SandboxError) -> Sequence[str]:
     return result.error.traceback if result.status == "error" and result.error is not None else error.traceback
 
 
-def _say_trace(result: RunResult, error: SandboxError) -> None:
+def _say_trace(result: RunResult, error: SandboxError, console: Console) -> None:
     trace = _trace(result, error)
     if trace:
         text = "\n".join(trace)
         coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-        print(text if coloured else without_colours(text), file=sys.stderr)
+        console.clear_way()
+        console.code("stderr", f"{text if coloured else without_colours(text)}\n")
 
 
-def _say_error(result: RunResult, error: SandboxError, file: str) -> None:
+def _say_error(result: RunResult, error: SandboxError, file: str, console: Console) -> None:
     if _trace(result, error) and result.status != "limit":
         return
     if result.status == "refused" and result.findings:
         report = Report("refused", tuple(Finding(**finding) for finding in result.findings))
+        console.clear_way()
         print(report.render(STDIN if file == "-" else file), file=sys.stderr)
     elif isinstance(error, (PolicyError, NotAvailable)):
-        _say(str(error))
+        console.say(str(error))
     else:
-        _say(error.message)  # the hint speaks of the next cell, and there is none
+        console.say(error.message)  # the hint speaks of the next cell, and there is none
 
 
 def _as_json(result: RunResult, code: int) -> dict[str, Any]:
@@ -213,7 +207,3 @@ def _as_json(result: RunResult, code: int) -> dict[str, Any]:
         "written": list(result.written),
         "written_total": result.written_total,
     }
-
-
-def _say(text: str) -> None:
-    print(f"ipysandbox: {text}", file=sys.stderr)

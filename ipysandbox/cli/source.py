@@ -8,6 +8,8 @@ import sys
 import tokenize
 from dataclasses import dataclass
 
+from ipysandbox.display import whole
+
 #: The largest file that is read, in bytes; the check refuses far smaller ones.
 MOST_BYTES = 32 << 20
 #: What code from standard input is called, as Python calls it.
@@ -30,6 +32,7 @@ class Source:
 def read(path: str) -> Source:
     """The code in ``path`` ("-": standard input). Raises NotReadable."""
     name = STDIN if path == "-" else path
+    named = whole(name)
     try:
         if path == "-":
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
@@ -37,12 +40,12 @@ def read(path: str) -> Source:
             with open(os.fspath(path), "rb") as file:
                 data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as exc:
-        raise NotReadable(f"{name} can't be read: {getattr(exc, 'strerror', None) or exc}") from None
+        raise NotReadable(f"{named} can't be read: {getattr(exc, 'strerror', None) or exc}") from None
     if len(data) > MOST_BYTES:
-        raise NotReadable(f"{name} is larger than {MOST_BYTES >> 20} MiB: not a file of code")
+        raise NotReadable(f"{named} is larger than {MOST_BYTES >> 20} MiB: not a file of code")
     if name.endswith(".ipynb"):
         raise NotReadable(
-            f"{name} is a notebook: put %%sandbox on its cells, or convert it with jupyter nbconvert --to script"
+            f"{named} is a notebook: put %%sandbox on its cells, or convert it with jupyter nbconvert --to script"
         )
     try:
         # PEP 263: UTF-8, with or without a byte order mark, unless one of the first two lines names another encoding.
@@ -50,4 +53,4 @@ def read(path: str) -> Source:
         return Source(name, data.decode(encoding))
     except (SyntaxError, UnicodeDecodeError, LookupError) as exc:
         why = exc.msg if isinstance(exc, SyntaxError) else str(exc)
-        return Source(name, problem=f"{name} is not Python source text ({why})")
+        return Source(name, problem=f"{named} is not Python source text ({why})")

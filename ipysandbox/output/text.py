@@ -17,7 +17,11 @@ _SPECIAL = re.compile(
     re.S,
 )
 # Colours in full; erase in line and single steps up because nested progress bars draw themselves with nothing else.
-_SGR = re.compile("\x1b\\[[0-9;:]{0,48}m")
+_SGR = re.compile("\x1b\\[([0-9;:]{0,48})m")
+#: Of SGR, what conceals text and its opposite: what is printed and typed after it would not be seen.
+_CONCEALS = frozenset((8, 28))
+#: How many numbers name a colour after 38 (letters), 48 (ground) and 58 (underline), by the first of them.
+_COLOUR_NUMBERS = {"2": 4, "5": 2}
 _ERASE_LINE = re.compile("\x1b\\[[0-2]?K")
 _UP = re.compile("\x1b\\[([0-9]{0,3})A")
 _UNFINISHED = re.compile("\x1b(?:\\[[0-?]*[ -/]*|[ -/]*)?\\Z")
@@ -94,7 +98,10 @@ class TextCleaner:
         return _visible(match) if len(match.group()) == 1 else ""
 
     def _control(self, sequence: str) -> str:
-        if _SGR.fullmatch(sequence) or _ERASE_LINE.fullmatch(sequence):
+        colours = _SGR.fullmatch(sequence)
+        if colours:
+            return _seen(colours[1])
+        if _ERASE_LINE.fullmatch(sequence):
             return sequence
         up = _UP.fullmatch(sequence)
         if up:
@@ -103,6 +110,28 @@ class TextCleaner:
                 self._lines -= rows
                 return sequence
         return ""
+
+
+def _seen(numbers: str) -> str:
+    """The SGR sequence of these numbers without those that conceal; nothing where it was for no other.
+
+    What some terminals do not know as a colour they would read number by number: of 58, and of a colour that was cut
+    off, all is dropped.
+    """
+    if "8" not in numbers:  # most colours, and both that conceal
+        return f"\x1b[{numbers}m"
+    given = numbers.split(";")
+    kept: list[str] = []
+    while given:
+        number = given.pop(0)
+        if number.lstrip("0") in ("38", "48", "58"):
+            length = _COLOUR_NUMBERS.get(given[0].lstrip("0"), 0) if given else 0
+            if 0 < length <= len(given) and number.lstrip("0") != "58":
+                kept += (number, *given[:length])
+            del given[:length]
+        elif int(number.partition(":")[0] or 0) not in _CONCEALS:
+            kept.append(number)
+    return f"\x1b[{';'.join(kept)}m" if kept else ""
 
 
 def clean_text(text: str) -> str:

@@ -56,6 +56,19 @@ def test_prints_appear_while_the_cell_still_runs(notebook: Notebook) -> None:
     assert "answer: yes" in ran.stdout
 
 
+def test_a_question_is_flagged_by_what_was_printed_before_it(notebook: Notebook) -> None:
+    asked = []
+
+    def answer(question: dict[str, Any]) -> str:
+        asked.append(question["prompt"])
+        return "yes"
+
+    notebook.run("%%sandbox talk\nprint('Password: ', end='', flush=True)\ninput()", on_input=answer).ok()
+    notebook.run("%%sandbox talk\nprint('no password needed')\ninput('go on? ')", on_input=answer).ok()
+    assert asked[0].startswith("ipysandbox: this reads like a question for a password")
+    assert asked[1:] == ["[sandbox talk] go on? "]
+
+
 def test_a_password_prompt_gets_no_answer_and_the_code_is_told_why(notebook: Notebook) -> None:
     asked: list[str] = []
 

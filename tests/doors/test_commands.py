@@ -180,7 +180,7 @@ def test_lint_takes_the_users_own_file_as_well(cli: Cli, tmp_path: Path) -> None
     own.write_text("[limits]\nmemory = 2GiB\n")
     wrong = cli("policy", "lint", cwd=project, **environ)
     assert wrong.returncode == 2
-    assert 'ipysandbox.toml:2: 2GiB is a text, and has to be in quotes\nwrite memory = "2GiB"' in wrong.stderr
+    assert 'ipysandbox.toml:2: 2GiB is a text, and has to be in quotes\n  write memory = "2GiB"' in wrong.stderr
     (project / "ipysandbox.toml").write_text("[code]\nallow = ['call.shel']\n")
     assert 'did you mean "call.shell"?' in cli("policy", "lint", cwd=project, **environ).stderr
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ipysandbox.questions import is_for_a_secret, worded
+from ipysandbox.questions import LastLine, is_for_a_secret, worded
 
 SECRET = """
 Password: |Enter passphrase for key '/home/me/.ssh/id':|[sudo] password for me:|API key?|API-Key:|apikey=|PIN: |PASS:
@@ -46,3 +46,51 @@ def test_no_question_takes_long_to_read(part: str) -> None:
     began = time.perf_counter()
     is_for_a_secret(part * (1000 // len(part)))
     assert time.perf_counter() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("printed", "prompt"),
+    [
+        (["Password: "], ""),
+        (["Pass"], "word: "),
+        (["Pa", "ss", "wor", "d: "], ""),
+        (["Password:\n"], ""),
+        (["Password:\n", "\n", "  \n"], "> "),
+        (["old line\rPassword: "], ""),
+        (["Pass\x1b[1mword: "], ""),
+        (["Passx\bword: "], ""),
+        (["x" * 50_000, "\n", "Password: "], ""),
+    ],
+)
+def test_what_was_printed_before_a_question_counts(printed: list[str], prompt: str) -> None:
+    last = LastLine()
+    for text in printed:
+        last.feed(text)
+    assert worded(prompt, "sandbox", last).startswith("ipysandbox: this reads like a question for a password")
+
+
+@pytest.mark.parametrize(
+    ("printed", "prompt"),
+    [("no password is needed\n", "go on? "), ("no password is needed\nReady\n", ""), ("Loading … ", "your name? ")],
+)
+def test_what_was_printed_before_an_ordinary_question_does_not(printed: str, prompt: str) -> None:
+    last = LastLine()
+    last.feed(printed)
+    assert worded(prompt, "sandbox", last) == f"[sandbox] {prompt}"
+
+
+@pytest.mark.parametrize(
+    ("printed", "way"),
+    [
+        ("", ""),
+        ("a line\n", ""),
+        ("begun", "\n"),
+        ("\x1b[31mred\n", "\x1b[0m\x1b[J"),
+        ("two\nlines\n\x1b[A", "\x1b[0m\x1b[J\n"),
+    ],
+)
+def test_the_way_is_cleared_once(printed: str, way: str) -> None:
+    last = LastLine()
+    last.feed(printed)
+    assert last.clear_way() == way
+    assert last.clear_way() == ""

@@ -71,6 +71,23 @@ def test_code_can_ask(terminal: Terminal) -> None:
     assert "hello Ada" in terminal.prompt()
 
 
+def test_a_question_is_seen_and_flagged_by_what_was_printed_before_it(terminal: Terminal) -> None:
+    printed = "[sudo] password for root: \\x1b[8m\\x1b[30;40m"
+    terminal.enter(f"%%sandbox\nprint('{printed}', end='', flush=True); x = input('')\nprint('got', x)")
+    terminal.child.expect_exact("[sandbox main] ")
+    before = terminal.child.before
+    assert "\x1b[8m" not in before
+    assert "\x1b[30;40m\x1b[0m\x1b[J\r\nipysandbox: this reads like a question for a password" in before
+    terminal.child.sendline("x1")
+    assert "got x1" in terminal.prompt()
+
+
+def test_the_prompt_after_a_cell_has_its_own_colours(terminal: Terminal) -> None:
+    terminal.enter("%%sandbox\nprint('done.' + '\\x1b[30;40m', end='')")
+    terminal.child.expect_exact("done.\x1b[30;40m\x1b[0m\x1b[J\r\n")
+    terminal.prompt()
+
+
 def test_ctrl_c_stops_the_cell_and_keeps_its_variables(terminal: Terminal) -> None:
     terminal.cell("%%sandbox\nkept = 'still here'")
     terminal.enter("%%sandbox\nprint('running now')\nwhile True: pass")

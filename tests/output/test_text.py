@@ -56,6 +56,19 @@ def test_ordinary_text_is_untouched(text):
         ("\x1b[AX", "X"),
         ("a\n\x1b[5AX", "a\nX"),
         ("\x1b[" + "1;" * 100 + "mX", "X"),
+        # What conceals text (8), and its opposite (28), among colours of that number.
+        ("\x1b[8mX\x1b[28m", "X"),
+        ("\x1b[008mX", "X"),
+        ("\x1b[8:1mX", "X"),
+        ("\x1b[1;8;31mX", "\x1b[1;31mX"),
+        ("\x1b[;8mX", "\x1b[mX"),
+        ("\x1b[38;5;8;8mX", "\x1b[38;5;8mX"),
+        ("\x1b[48;2;8;28;8mX", "\x1b[48;2;8;28;8mX"),
+        ("\x1b[38:5:8mX", "\x1b[38:5:8mX"),
+        ("\x1b[038;05;8mX", "\x1b[038;05;8mX"),
+        ("\x1b[58;5;8mX", "X"),
+        ("\x1b[38;2;8mX", "X"),
+        ("\x1b[38;8mX", "X"),
     ],
 )
 def test_controls_are_removed(text, shown):
