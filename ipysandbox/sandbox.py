@@ -364,7 +364,9 @@ class Sandbox:
         with contextlib.suppress(SandboxError):  # it is gone, and so is the question
             if status == "error" and error is not None and hints.may_apply(error.ename, error.evalue):
                 namespaces = bool(self.status()["namespaces"])
-                line = hints.hint(error.ename, error.evalue, self.policy(), namespaces=namespaces)
+                line = hints.hint(
+                    error.ename, error.evalue, self.policy(), namespaces=namespaces, traceback=error.traceback
+                )
             elif hints.may_run_programs(code):
                 printed = collector.text("stdout") + collector.text("stderr")
                 line = hints.output_hint(code, printed)
