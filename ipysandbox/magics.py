@@ -40,6 +40,8 @@ class Held:
     box: Sandbox
     options: Mapping[str, Any]
     folder: str
+    #: As its records name it, None where there is none.
+    notebook: str | None = None
     changes: str = ""
     last_code: str = ""
     #: What its policy had to say, once shown: not again under every cell.
@@ -170,15 +172,16 @@ class SandboxMagics(Magics):
             return held
         from .sandbox import SandboxByOptions  # with the first cell: loading the rest takes as long as all of this
 
+        notebook = self.notebook()
         box = SandboxByOptions(
             options["policy"],
             name=args.name,
             project=folder,
             overrides={"limits.memory": options["memory"]} if options["memory"] else None,
-            notebook=self.notebook(),
+            notebook=notebook,
             backend=options["backend"],
         )
-        return Held(box, options, folder)
+        return Held(box, options, folder, notebook)
 
     def _start(self, held: Held, *, fresh: bool) -> bool:
         """Start or join it; True when variables of an earlier sandbox of that name went with it."""

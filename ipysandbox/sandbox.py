@@ -196,6 +196,11 @@ class Sandbox:
 
     _started: float | None = None
 
+    @property
+    def supervisor_pid(self) -> int | None:
+        """Of the process that owns the sandbox and writes its records; None before the start and once it is closed."""
+        return None if self._supervisor is None else self._supervisor.pid
+
     def _widgets(self, info: Mapping[str, Any], supervisor: Supervisor) -> Bridge | None:
         """What brings its widgets to the notebook's page, where they may pass and there is one."""
         kernel = _running_kernel()
