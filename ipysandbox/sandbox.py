@@ -455,7 +455,7 @@ class Sandbox:
         try:
             tree, buffers = transfer.send(value)
         except ValueRefused as exc:
-            raise _refused(name, exc.message) from None
+            raise _refused(name, exc.message, inward=True) from None
         secret = None if allow_secrets else transfer.secret_in(tree, buffers, os.environ)
         if secret is not None:
             raise ValueRefused(
@@ -480,7 +480,7 @@ class Sandbox:
                 raise NameError(f"{content.get('name')}: {evalue}")
             if ename == "SandboxDied":
                 raise SandboxDied(evalue)
-            raise _refused(content.get("name"), evalue)
+            raise _refused(content.get("name"), evalue, inward=kind == "ipysandbox_put_request")
         return reply
 
     # -- looking
@@ -529,10 +529,22 @@ def _running_kernel() -> Any:
     return kernelbase.Kernel.instance() if kernelbase is not None and kernelbase.Kernel.initialized() else None
 
 
-def _refused(name: object, why: str) -> ValueRefused:
-    """Which variable and why on the first line; the long list of what can cross on the next."""
+def _refused(name: object, why: str, *, inward: bool = False) -> ValueRefused:
+    """Which variable and why on the first line; what to do and the long list of what can cross on the next ones."""
     reason, _, works = why.partition(" What can: ")
-    return ValueRefused(f"{name}: {reason}" if name else reason, hint=f"What can: {works}" if works else None)
+    if not works:
+        return ValueRefused(f"{name}: {reason}" if name else reason)
+    if inward:
+        works = f"{works.rstrip('.')}, functions and classes (with cloudpickle)."
+        way = "Make it in the sandbox instead, or fit it there, from data that can cross."
+    else:
+        way = (
+            f"{name} is still there in the sandbox. Take its arrays and numbers out, each as a variable of its own "
+            f'(coef = {name}.coef_), or keep it in a file: joblib.dump({name}, "results/{name}.joblib"). '
+            "Loading that file outside runs whatever the sandbox's code put into it: use it in the sandbox."
+        )
+    hint = f"{way}\nWhat can: {works}" if name else f"What can: {works}"
+    return ValueRefused(f"{name}: {reason}" if name else reason, hint=hint)
 
 
 def _no_value() -> None:
