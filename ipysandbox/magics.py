@@ -18,7 +18,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 
 from . import magics_complete, magics_first, magics_line
 from .cwd import current_folder
-from .display import changes_line, failure
+from .display import changes_line, failure, without_colours
 from .errors import CheckRefused, SandboxError
 from .magics_options import cell_parser, helped, line_parser, parse
 from .questions import worded
@@ -85,6 +85,8 @@ class SandboxMagics(Magics):
         try:
             self._run(args, cell)
         except SandboxError as exc:
+            if str(self._ip.colors).lower() == "nocolor":  # the sandbox's own shell has colours for every front end
+                exc.traceback = tuple(map(without_colours, exc.traceback))
             if not args.allow_error:
                 raise
             print("\n".join(exc._render_traceback_()), file=sys.stderr, flush=True)
