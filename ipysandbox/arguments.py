@@ -21,12 +21,15 @@ class Suggesting(argparse.ArgumentParser):
 
     #: Choices that are there to be refused in words of their own.
     unavailable: frozenset[str] = frozenset()
+    #: What to say of an option that there is not, and that is not near to any.
+    of_unknown = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         found, extra = super().parse_known_args(args, namespace)
         # Here and not one parser further up, which does not know this one's options.
         if extra:
-            near = next((near for word in extra if word[:1] == "-" and (near := self._near(word))), "")
+            options = [word for word in extra if word[:1] == "-"]
+            near = next((near for word in options if (near := self._near(word))), self.of_unknown if options else "")
             self.error(f"unrecognized arguments: {' '.join(extra)}{near}")
         return found, extra
 
@@ -35,7 +38,9 @@ class Suggesting(argparse.ArgumentParser):
         super().error(whole(message))
 
     def _near(self, option: str) -> str:
-        return meant(option, self._option_string_actions)
+        # One or two letters are near to anything.
+        is_short = len(option.partition("=")[0].lstrip("-")) < 3
+        return "" if is_short else meant(option, self._option_string_actions)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:

@@ -7,21 +7,26 @@ a path that the code named exists there is not for the code to learn, nor for it
 
 from __future__ import annotations
 
-import os.path
+import json
+import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .display import one_line
 from .output.text import clean_text
 from .policy import compile_patterns
+from .policy.discovery import user_places
 from .policy.links import within
+from .policy.names import OWN_FILE
 
 #: As Python words the errors of open(2) and its like: the number, the reason, the repr of the path.
 _PATH = re.compile(r"\[Errno (\d{1,2})\] [^:]{1,60}: b?(['\"])([^\\]{1,4096}?)\2(?: |$)")
 #: The numbers that may be the sandbox's doing: ENOENT, EPERM and EACCES, EROFS.
 _PATH_ERRORS = {"FileNotFoundError": ("2",), "PermissionError": ("1", "13"), "OSError": ("30",)}
+#: As pandas words it for a file that it is to write.
+_NO_FOLDER = re.compile(r"Cannot save file into a non-existent directory: (['\"])([^\\]{1,4096}?)\1$")
 _NO_MODULE = re.compile(r"No module named '([A-Za-z_]\w{0,100})")
 #: The resolver's and the kernel's words, wherever a library wraps them.
 _NO_NETWORK = re.compile(
@@ -30,19 +35,31 @@ _NO_NETWORK = re.compile(
 )
 #: The same as programs print them, which end without an error of Python's.
 _NO_NETWORK_PRINTED = re.compile(f"{_NO_NETWORK.pattern}|[Cc]ould not resolve host|unable to resolve host")
+#: A line of code that writes a file: a mode of open(), or what libraries call their functions for it.
+_WRITES = re.compile(
+    r"""(['"])(?:[wax]b?t?\+?|[wax]\+[bt])\1|\.to_(?!numpy|list|dict|frame|datetime)\w+\(|write_\w+\(|savefig\(|"""
+    r"""\bsavez?(?:txt|_compressed)?\(|\bdump\(|\bmk(?:dir|dirs)\(|\bmakedirs\(|\btouch\("""
+)
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 #: A line that runs a program, or the magic that does.
 _PROGRAM = re.compile(r"^[^#'\"\n]*[!%](?!=)", re.MULTILINE)
 _INSTALLERS = {"pip", "conda", "mamba", "uv"}
 #: What IPython inside says of our own line.
 _OUR_LINE = re.compile(r"(?:Cell|Line) magic (?:function )?`%{1,3}sandbox` not found")
 _NOT_INSTALLED = re.compile("No matching distribution found|Could not install packages due to an OSError")
+_NOT_READ = "it is not in files.read"
 _MOST_TEXT = 8192
 #: Folders that are named in a line.
 _LISTED = 3
+#: Characters of a list of paths that is shown with one more in it.
+_MOST_LIST = 200
 #: The end of what was printed that is looked at.
 _MOST_PRINTED = 64 << 10
 #: Shown by every sandbox, so that what is missing there is missing on the host.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/dev", "/sys")
+#: What no policy may add: the sockets of services, and to write, what is the system's.
+_NEVER = ("/run", "/var/run")
+_NEVER_WRITTEN = ("/boot", "/etc", *_SYSTEM)
 #: Folders that a sandbox has of its own, where the host has one too.
 _OWN = {"/tmp": "its /tmp is its own", "/var/tmp": "its /var/tmp is its own", "/home/sandbox": "its home is its own"}
 
@@ -52,28 +69,30 @@ def may_apply(ename: str, evalue: str) -> bool:
     return (
         _is_our_line(ename, evalue)
         or _path(ename, evalue) is not None
+        or _unwritten_folder(ename, evalue) is not None
         or _module(ename, evalue) is not None
         or _is_network(evalue)
     )
 
 
-def hint(ename: str, evalue: str, policy: Mapping[str, Any], *, namespaces: bool = True) -> str:
+def hint(
+    ename: str, evalue: str, policy: Mapping[str, Any], *, namespaces: bool = True, traceback: str | Sequence[str] = ""
+) -> str:
     """The line for an error, under a policy as ``Effective.to_json`` shows it; empty if there is nothing to say.
 
     ``namespaces``: whether the sandbox has them, without which the project is read-only and there is no loopback.
+    ``traceback``: its text or lines, which tell whether the path was to be written.
     """
     if _is_our_line(ename, evalue):
         return "The code runs in a sandbox already, which does not know %sandbox and %%sandbox: leave that line out."
     named = _path(ename, evalue)
     if named is not None:
-        why = _why_unseen(named[3], policy) if named[1] != "30" else ""
-        if why:
-            return f"The sandbox can't see {one_line(clean_text(named[3]))}: {why}."
-        if named[1] == "2":
-            return ""
-        return _read_only(named[3], policy, namespaces) or (
-            _unwritable(named[3], policy, namespaces) if named[1] == "30" else ""
+        return _path_hint(
+            named[1], named[3], policy, namespaces, "\n".join([traceback] if isinstance(traceback, str) else traceback)
         )
+    folder = _unwritten_folder(ename, evalue)
+    if folder is not None:
+        return _unwritable(folder[2], folder[2], policy, namespaces) if _why_unseen(folder[2], policy) else ""
     module = _module(ename, evalue)
     if module is not None:
         # Either would do, so that neither may be in sight.
@@ -112,6 +131,10 @@ def _path(ename: str, evalue: str) -> re.Match[str] | None:
     return found if found is not None and found[1] in _PATH_ERRORS[ename] else None
 
 
+def _unwritten_folder(ename: str, evalue: str) -> re.Match[str] | None:
+    return _NO_FOLDER.match(evalue) if ename == "OSError" else None
+
+
 def _module(ename: str, evalue: str) -> re.Match[str] | None:
     return _NO_MODULE.match(evalue) if ename == "ModuleNotFoundError" else None
 
@@ -127,6 +150,82 @@ def _is_network(evalue: str) -> bool:
 def _place(written: str, policy: Mapping[str, Any]) -> str:
     # The code may have changed its folder since; most never do.
     return "/" + os.path.normpath(os.path.join(str(policy["folder"]), written)).lstrip("/")
+
+
+def _path_hint(number: str, written: str, policy: Mapping[str, Any], namespaces: bool, traceback: str) -> str:
+    if number == "2" and (written == "~" or written.startswith("~/")):
+        return (
+            "Python does not expand ~ in a path, and ~ in the sandbox is a home of its own: "
+            "copy the file into the project and name it from there."
+        )
+    why = _why_unseen(written, policy) if number != "30" else ""
+    if why == _NOT_READ and number == "2" and _is_outside(written, policy) and _writes(traceback):
+        # The folder is not there inside, so that Python says of a file to be written what it says of one to be read.
+        return _unwritable(written, os.path.dirname(written), policy, namespaces)
+    if why:
+        return f"The sandbox can't see {one_line(clean_text(written))}: {why}.{_to_read(written, why, policy)}"
+    if number == "2":
+        return ""
+    return _read_only(written, policy, namespaces) or (
+        _unwritable(written, os.path.dirname(written), policy, namespaces) if number == "30" else ""
+    )
+
+
+def _writes(traceback: str) -> bool:
+    """Do the lines that were being run write files? IPython marks them; Python's own traceback has no others."""
+    lines = _COLOURS.sub("", traceback[-_MOST_PRINTED:]).splitlines()
+    marked = [line for line in lines if re.match(r"-+> ?\d", line)]
+    return any(_WRITES.search(line[:_MOST_TEXT]) for line in marked or lines)
+
+
+def _is_outside(written: str, policy: Mapping[str, Any]) -> bool:
+    return not within(_place(written, policy), str(policy["project"]))
+
+
+def _to_read(written: str, why: str, policy: Mapping[str, Any]) -> str:
+    """What to do about a file that is out of sight."""
+    place = _place(written, policy)
+    if why != _NOT_READ:
+        return " Copy it into the project." if _is_outside(written, policy) and why in _OWN.values() else ""
+    if _is_never(place, policy):
+        return ""
+    more = _more("read", place, policy)
+    if _is_outside(written, policy):
+        return f" Copy it into the project{more and f', or {more}'}."
+    return f" {more[0].upper()}{more[1:]}." if more else ""
+
+
+def _is_never(place: str, policy: Mapping[str, Any]) -> bool:
+    """What a policy would be refused for, or a name that is hidden for what is usually in it: not to be suggested."""
+    home = os.path.expanduser("~")
+    project = str(policy["project"])
+    top = project if within(place, project) else home if within(place, home) else "/"
+    if within(home, place) or any(within(place, folder) for folder in _NEVER):
+        return True
+    return compile_patterns(policy["hidden"]).covers(os.path.relpath(place, top))
+
+
+def _more(key: str, place: str, policy: Mapping[str, Any]) -> str:
+    """What to write, and where, so that ``place`` is in files.read or files.write too. A list in a file takes the place
+    of the one below it, so all of it is shown."""
+    source = str(policy.get("sources", {}).get(f"files.{key}", "built-in"))
+    if source == "built-in strict":
+        return ""  # no file adds to that
+    project = str(policy["project"])
+    entry = os.path.relpath(place, project) if within(place, project) else place
+    again = "; a notebook's next cell then starts a new sandbox"
+    if source.startswith("project file "):
+        file = one_line(clean_text(source.removeprefix("project file ")))
+        return f"add it to files.{key} in {file} and approve that (ipysandbox policy trust){again}"
+    if not source.startswith(("built-in", "user file ", "policy file ")):
+        return f"add it to files.{key} of the {one_line(source)}"
+    file = _own_file() if source.startswith("built-in") else one_line(clean_text(source.partition(" file ")[2]))
+    if not file:
+        return ""
+    listed = json.dumps([*policy["policy"]["files"][key], entry], ensure_ascii=False)
+    if len(listed) > _MOST_LIST or not listed.isprintable():
+        return f"add it to files.{key} in {file}{again}"
+    return f"write in {file}: [files] {key} = {listed}{again}"
 
 
 def _read_only(written: str, policy: Mapping[str, Any], namespaces: bool) -> str:
@@ -145,8 +244,16 @@ def _read_only(written: str, policy: Mapping[str, Any], namespaces: bool) -> str
     return f"The project is read-only in this sandbox{but}: {why}."
 
 
-def _unwritable(written: str, policy: Mapping[str, Any], namespaces: bool) -> str:
-    """What may be written, for a path that the policy puts outside of it."""
+def _own_file() -> str:
+    """Where the user's own policy is or would be, as a sentence names it; empty where Jupyter is told to read none."""
+    home = os.path.expanduser("~")
+    places = [str(place) for place in user_places(os.environ, home)]
+    usual = OWN_FILE.replace("~", home, 1)
+    return "".join(OWN_FILE if place == usual else one_line(clean_text(place)) for place in places)
+
+
+def _unwritable(written: str, folder: str, policy: Mapping[str, Any], namespaces: bool) -> str:
+    """What may be written, for a path that the policy puts outside of it. ``folder``: the one to be added."""
     project, place = str(policy["project"]), _place(written, policy)
     own = [top for top in (*_OWN, "/dev/shm", *policy["write"], project) if within(place, top)]
     if own:
@@ -156,7 +263,11 @@ def _unwritable(written: str, policy: Mapping[str, Any], namespaces: bool) -> st
     listed += [f"{len(kept) - _LISTED} more folders"] if len(kept) > _LISTED else []
     home = "its own ~ (/home/sandbox) and /tmp" if namespaces else "its own ~ and $TMPDIR"
     may = one_line(clean_text(", ".join([*listed, home])), 400)
-    return f"The sandbox can't write {one_line(clean_text(written))}: it writes {may}; more with files.write."
+    top = _place(folder, policy)
+    never = _is_never(top, policy) or any(within(top, name) for name in _NEVER_WRITTEN)
+    more = "" if never else _more("write", top, policy)
+    more = f". For more, {more}" if more else "; more with files.write"
+    return f"The sandbox can't write {one_line(clean_text(written))}: it writes {may}{more}."
 
 
 def _why_unseen(written: str, policy: Mapping[str, Any]) -> str:
@@ -167,11 +278,11 @@ def _why_unseen(written: str, policy: Mapping[str, Any]) -> str:
         hidden = any(matcher.covers(os.path.relpath(place, top)) for top in tops)
         return "its name is hidden by files.hide" if hidden else ""
     if within(place, project):
-        return "it is not in files.read"
+        return _NOT_READ
     for folder, why in _OWN.items():
         if within(place, folder):
             return why
-    return "" if any(within(place, folder) for folder in _shown()) else "it is not in files.read"
+    return "" if any(within(place, folder) for folder in _shown()) else _NOT_READ
 
 
 def _shown() -> tuple[str, ...]:

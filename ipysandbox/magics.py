@@ -18,7 +18,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 
 from . import magics_complete, magics_first, magics_line
 from .cwd import current_folder
-from .display import changes_line, failure
+from .display import changes_line, failure, without_colours
 from .errors import CheckRefused, SandboxError
 from .magics_options import cell_parser, helped, line_parser, parse
 from .questions import worded
@@ -40,6 +40,8 @@ class Held:
     box: Sandbox
     options: Mapping[str, Any]
     folder: str
+    #: As its records name it, None where there is none.
+    notebook: str | None = None
     changes: str = ""
     last_code: str = ""
     #: What its policy had to say, once shown: not again under every cell.
@@ -83,6 +85,8 @@ class SandboxMagics(Magics):
         try:
             self._run(args, cell)
         except SandboxError as exc:
+            if str(self._ip.colors).lower() == "nocolor":  # the sandbox's own shell has colours for every front end
+                exc.traceback = tuple(map(without_colours, exc.traceback))
             if not args.allow_error:
                 raise
             print("\n".join(exc._render_traceback_()), file=sys.stderr, flush=True)
@@ -170,15 +174,16 @@ class SandboxMagics(Magics):
             return held
         from .sandbox import SandboxByOptions  # with the first cell: loading the rest takes as long as all of this
 
+        notebook = self.notebook()
         box = SandboxByOptions(
             options["policy"],
             name=args.name,
             project=folder,
             overrides={"limits.memory": options["memory"]} if options["memory"] else None,
-            notebook=self.notebook(),
+            notebook=notebook,
             backend=options["backend"],
         )
-        return Held(box, options, folder)
+        return Held(box, options, folder, notebook)
 
     def _start(self, held: Held, *, fresh: bool) -> bool:
         """Start or join it; True when variables of an earlier sandbox of that name went with it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,9 +94,17 @@ def _diff(magics: SandboxMagics, name: str | None) -> None:
 
 
 def _audit(magics: SandboxMagics, name: str | None) -> None:
-    from .audit import tail
+    from .audit import iter_newest
 
-    for record in reversed(tail(_RECORDS, sandbox=held(magics, name).box.name)):
+    one = held(magics, name)
+    records = iter_newest(sandbox=one.box.name, notebook=one.notebook)
+    if one.notebook is None:  # a terminal's IPython: what other processes recorded of theirs has the same name
+        pid = one.box.supervisor_pid
+        records = (record for record in records if record.get("notebook") is None and record.get("pid") == pid)
+    shown = list(islice(records, _RECORDS))
+    where = "this session" if one.notebook is None else "this notebook"
+    print(f"The last {len(shown)} records of '{one.box.name}' in {where}; of all: ipysandbox audit tail")
+    for record in reversed(shown):
         print(record_text(record))
 
 

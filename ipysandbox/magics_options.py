@@ -167,9 +167,9 @@ def line_parser(actions: Sequence[str], missing: Sequence[str] = ()) -> argparse
         "policy      what it may do, and where each setting comes from\n"
         "check       what the check says about the last cell\n"
         "diff        files of the project that differ in it\n"
-        "audit       what was recorded about it\n"
+        "audit       what was recorded about it in this notebook, the newest 20\n"
         "doctor      which guarantees this machine can hold, by which layers\n"
-        "dashboard   meters and buttons, where there is no panel beside the notebook; from then on\n"
+        "dashboard   meters and buttons in a notebook that has no panel beside it; from then on\n"
         "            a cell that takes longer than 3 s says in one line what it uses\n\n"
         "commit and discard are not available in this version."
     )

@@ -196,6 +196,11 @@ class Sandbox:
 
     _started: float | None = None
 
+    @property
+    def supervisor_pid(self) -> int | None:
+        """Of the process that owns the sandbox and writes its records; None before the start and once it is closed."""
+        return None if self._supervisor is None else self._supervisor.pid
+
     def _widgets(self, info: Mapping[str, Any], supervisor: Supervisor) -> Bridge | None:
         """What brings its widgets to the notebook's page, where they may pass and there is one."""
         kernel = _running_kernel()
@@ -364,7 +369,9 @@ class Sandbox:
         with contextlib.suppress(SandboxError):  # it is gone, and so is the question
             if status == "error" and error is not None and hints.may_apply(error.ename, error.evalue):
                 namespaces = bool(self.status()["namespaces"])
-                line = hints.hint(error.ename, error.evalue, self.policy(), namespaces=namespaces)
+                line = hints.hint(
+                    error.ename, error.evalue, self.policy(), namespaces=namespaces, traceback=error.traceback
+                )
             elif hints.may_run_programs(code):
                 printed = collector.text("stdout") + collector.text("stderr")
                 line = hints.output_hint(code, printed)
@@ -448,7 +455,7 @@ class Sandbox:
         try:
             tree, buffers = transfer.send(value)
         except ValueRefused as exc:
-            raise _refused(name, exc.message) from None
+            raise _refused(name, exc.message, inward=True) from None
         secret = None if allow_secrets else transfer.secret_in(tree, buffers, os.environ)
         if secret is not None:
             raise ValueRefused(
@@ -473,7 +480,7 @@ class Sandbox:
                 raise NameError(f"{content.get('name')}: {evalue}")
             if ename == "SandboxDied":
                 raise SandboxDied(evalue)
-            raise _refused(content.get("name"), evalue)
+            raise _refused(content.get("name"), evalue, inward=kind == "ipysandbox_put_request")
         return reply
 
     # -- looking
@@ -522,10 +529,22 @@ def _running_kernel() -> Any:
     return kernelbase.Kernel.instance() if kernelbase is not None and kernelbase.Kernel.initialized() else None
 
 
-def _refused(name: object, why: str) -> ValueRefused:
-    """Which variable and why on the first line; the long list of what can cross on the next."""
+def _refused(name: object, why: str, *, inward: bool = False) -> ValueRefused:
+    """Which variable and why on the first line; what to do and the long list of what can cross on the next ones."""
     reason, _, works = why.partition(" What can: ")
-    return ValueRefused(f"{name}: {reason}" if name else reason, hint=f"What can: {works}" if works else None)
+    if not works:
+        return ValueRefused(f"{name}: {reason}" if name else reason)
+    if inward:
+        works = f"{works.rstrip('.')}, functions and classes (with cloudpickle)."
+        way = "Make it in the sandbox instead, or fit it there, from data that can cross."
+    else:
+        way = (
+            f"{name} is still there in the sandbox. Take its arrays and numbers out, each as a variable of its own "
+            f'(coef = {name}.coef_), or keep it in a file: joblib.dump({name}, "results/{name}.joblib"). '
+            "Loading that file outside runs whatever the sandbox's code put into it: use it in the sandbox."
+        )
+    hint = f"{way}\nWhat can: {works}" if name else f"What can: {works}"
+    return ValueRefused(f"{name}: {reason}" if name else reason, hint=hint)
 
 
 def _no_value() -> None:

@@ -61,7 +61,7 @@ def _row(supervisor: dict[str, Any], box: dict[str, Any]) -> tuple[str, ...]:
     return (
         f"{supervisor['id']}/{box['name']}",
         f"busy {cell['elapsed']:.0f} s" if cell else str(box["state"]),
-        str(box["pid"]),
+        "-" if box["pid"] is None else str(box["pid"]),  # it has died or was ended; its name is kept
         f"{usage['cpu']:.1f} s",
         size(usage["memory"]),
         str(usage["processes"]),

@@ -74,7 +74,9 @@ def _run(commands: Any) -> None:
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="Python or IPython code; - for standard input")
-    add("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="sys.argv[1:] of the script")
+    arguments = add("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="sys.argv[1:] of the script")
+    arguments.required = False  # argparse of Python before 3.13 would ask for it where FILE is missing
+    parser.of_unknown = " (options of the script come after FILE)"
     add("--policy", metavar="P", help="default, strict, network, or a policy file")
     add("--timeout", metavar="S", help="most time: seconds, or such as 5min")
     add("--cpu", metavar="S", help="most processor time, all processes summed")

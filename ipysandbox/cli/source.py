@@ -39,6 +39,8 @@ def read(path: str) -> Source:
         else:
             with open(os.fspath(path), "rb") as file:
                 data = file.read(MOST_BYTES + 1)
+    except IsADirectoryError:
+        raise NotReadable(f"{name} is a folder: name a file in it") from None
     except (OSError, ValueError) as exc:
         raise NotReadable(f"{named} can't be read: {getattr(exc, 'strerror', None) or exc}") from None
     if len(data) > MOST_BYTES:

@@ -29,6 +29,7 @@ def test_check_names_file_line_and_rule(cli: Cli, study: Path) -> None:
     assert [report["verdict"] for report in reports] == ["ok", "refused"]
     assert cli("check", "good.py").returncode == 0
     assert cli("check", "missing.py").returncode == 2
+    assert cli("check", ".").stderr == "ipysandbox: . is a folder: name a file in it\n"
 
 
 def test_doctor_lists_guarantees(cli: Cli) -> None:
@@ -44,6 +45,10 @@ def test_ps_lists_and_kill_ends_a_sandbox(cli: Cli, study: Path) -> None:
     with Sandbox(name="listed", project=study) as box:
         assert "/listed" in cli("ps").stdout
         assert cli("kill", "listed").returncode == 0
+        while box.status()["pid"] is not None:
+            pass
+        [row] = [line.split() for line in cli("ps").stdout.splitlines() if "/listed " in line]
+        assert row[1:3] == ["dead", "-"]
         result = box.run("print('new')")
         assert result.stdout == "new\n"
         assert any("new sandbox" in notice for notice in result.notices)
@@ -256,6 +261,8 @@ def test_help_and_usage_errors_are_plain(cli: Cli) -> None:
         (("kernelspc",), "(choose from run, check, doctor, ps, kill, audit, policy)"),
         (("audit", "verfy"), "(did you mean verify?)"),
         (("policy", "lnt"), "(did you mean lint?)"),
+        (("run", "--n", "3", "cell.py"), "unrecognized arguments: --n (options of the script come after FILE)"),
+        (("run",), "the following arguments are required: FILE"),
         (("run", "--tiemout", "3", "cell.py"), "unrecognized arguments: --tiemout (did you mean --timeout?)"),
     ],
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,26 +20,64 @@ POLICY = {
     "read": ["/home/me/study/src", "/data/shared"],
     "write": ["/home/me/study/results"],
     "hidden": [".env", "*.pem"],
-    "policy": {"network": {"allow": []}, "files": {"workspace": "overlay"}},
+    "policy": {
+        "network": {"allow": []},
+        "files": {"workspace": "overlay", "read": ["src", "/data/shared"], "write": ["results"]},
+    },
 }
-READ_ONLY = {**POLICY, "policy": {"network": {"allow": []}, "files": {"workspace": "readonly"}}}
+FILES = {"workspace": "readonly", "read": ["src", "/data/shared"], "write": ["results"]}
+READ_ONLY = {**POLICY, "policy": {"network": {"allow": []}, "files": FILES}}
+#: Of a file outside the project, and of one inside.
+OUTSIDE = "it is not in files.read. Copy it into the project, or write in ~/.jupyter/ipysandbox.toml: [files] read = "
+INSIDE = "it is not in files.read. Write in ~/.jupyter/ipysandbox.toml: [files] read = "
+ANEW = "; a notebook's next cell then starts a new sandbox."
+
+
+@pytest.fixture(autouse=True)
+def usual_places(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a sentence is looked at and no sandbox starts: a home, and in it the usual folder."""
+    if not {"box", "make_box"} & set(request.fixturenames):
+        monkeypatch.setenv("HOME", "/home/me")
+        monkeypatch.delenv("JUPYTER_CONFIG_DIR")
 
 
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("/home/me/.ssh/id", "The sandbox can't see /home/me/.ssh/id: it is not in files.read."),
-        ("data/x.csv", "The sandbox can't see data/x.csv: it is not in files.read."),
-        ("../other/x", "The sandbox can't see ../other/x: it is not in files.read."),
+        (
+            "/home/me/a.csv",
+            f'The sandbox can\'t see /home/me/a.csv: {OUTSIDE}["src", "/data/shared", "/home/me/a.csv"]{ANEW}',
+        ),
+        ("data/x.csv", f'The sandbox can\'t see data/x.csv: {INSIDE}["src", "/data/shared", "data/x.csv"]{ANEW}'),
+        (
+            "../other/x",
+            f'The sandbox can\'t see ../other/x: {OUTSIDE}["src", "/data/shared", "/home/me/other/x"]{ANEW}',
+        ),
+        # What is hidden, and what no policy may name, nobody is told to show.
+        ("/home/me/b/.env", "The sandbox can't see /home/me/b/.env: it is not in files.read."),
+        ("/home", "The sandbox can't see /home: it is not in files.read."),
+        ("/run/x.sock", "The sandbox can't see /run/x.sock: it is not in files.read."),
         ("src/.env", "The sandbox can't see src/.env: its name is hidden by files.hide."),
         ("/data/shared/keys/a.pem", "The sandbox can't see /data/shared/keys/a.pem: its name is hidden by files.hide."),
-        ("/tmp/x.csv", "The sandbox can't see /tmp/x.csv: its /tmp is its own."),
-        ("/home/sandbox/x.csv", "The sandbox can't see /home/sandbox/x.csv: its home is its own."),
+        ("/tmp/x.csv", "The sandbox can't see /tmp/x.csv: its /tmp is its own. Copy it into the project."),
+        (
+            "/home/sandbox/x.csv",
+            "The sandbox can't see /home/sandbox/x.csv: its home is its own. Copy it into the project.",
+        ),
+        (
+            "~/x.csv",
+            "Python does not expand ~ in a path, and ~ in the sandbox is a home of its own: "
+            "copy the file into the project and name it from there.",
+        ),
+        ("~typo.csv", f'The sandbox can\'t see ~typo.csv: {INSIDE}["src", "/data/shared", "~typo.csv"]{ANEW}'),
         ("src/typo.py", ""),
         ("/data/shared/typo.csv", ""),
         ("results/typo.csv", ""),
         ("/usr/share/typo", ""),
-        ("/data/sharedother", "The sandbox can't see /data/sharedother: it is not in files.read."),
+        (
+            "/data/sharedother",
+            f'The sandbox can\'t see /data/sharedother: {OUTSIDE}["src", "/data/shared", "/data/sharedother"]{ANEW}',
+        ),
     ],
 )
 def test_a_path_is_judged_by_its_text_and_the_policy(path: str, line: str) -> None:
@@ -61,7 +102,7 @@ def test_what_names_no_path_gets_no_line(ename: str, evalue: str) -> None:
 def test_a_line_stays_one_short_printable_line() -> None:
     line = hint("PermissionError", "[Errno 13] Permission denied: '/a\n\x1b[31m\u202e" + "b" * 2000 + "'", POLICY)
     assert line.isprintable()
-    assert len(line) < 300
+    assert len(line) < 400
 
 
 def test_a_network_error_has_one_line_unless_hosts_are_allowed() -> None:
@@ -114,7 +155,12 @@ def test_a_cell_that_wants_the_network_is_told_that_there_is_none(box: Sandbox, 
             True,
             "can't write /usr/x: it writes results/, its own",
         ),
-        ("OSError", "[Errno 30] Read-only file system: '/data/x'", False, "it writes results/, its own ~ and $TMPDIR;"),
+        (
+            "OSError",
+            "[Errno 30] Read-only file system: '/data/x'",
+            False,
+            "it writes results/, its own ~ and $TMPDIR. For more",
+        ),
         ("OSError", "[Errno 30] Read-only file system: '/data/shared/x'", True, "can't write /data/shared/x"),
         ("OSError", "[Errno 30] Read-only file system: '/dev/shm/x'", True, ""),
         ("OSError", "[Errno 30] Read-only file system: '/tmp/x'", True, ""),
@@ -132,11 +178,90 @@ def test_a_write_that_is_refused_is_told_why_the_project_is_read_only(
 def test_a_write_outside_the_project_is_told_what_may_be_written() -> None:
     words = ("OSError", "[Errno 30] Read-only file system: '/home/me/abc.csv'")
     line = "The sandbox can't write /home/me/abc.csv: it writes {}its own ~ (/home/sandbox) and /tmp; "
-    line += "more with files.write."
+    line += "more with files.write."  # its folder is the home, which no policy may give
     assert hint(*words, POLICY) == line.format("results/, ")
     assert hint(*words, {**POLICY, "write": []}) == line.format("")
     five = [f"/home/me/study/{name}" for name in "abc"] + ["/d", "/e"]
     assert hint(*words, {**POLICY, "write": five}) == line.format("a/, b/, c/, 2 more folders, ")
+
+
+@pytest.mark.parametrize(
+    ("code", "is_write"),
+    [
+        ("open('/home/me/out/x', 'w')", True),
+        ('open("/home/me/out/x", mode="ab")', True),
+        ("np.save('/home/me/out/x', a)", True),
+        ("Path('/home/me/out/x').write_text('')", True),
+        ("frame.to_parquet('/home/me/out/x')", True),
+        ("open('/home/me/out/x')", False),
+        ("open('/home/me/out/x', 'rb')", False),
+        ("pd.read_csv('/home/me/out/x').to_numpy()", False),
+    ],
+)
+def test_a_file_that_was_to_be_written_is_told_where_it_may_be(code: str, is_write: bool) -> None:
+    words = ("FileNotFoundError", "[Errno 2] No such file or directory: '/home/me/out/x'")
+    trace = ["Traceback (most recent call last)", "Cell In[1], line 2", f"      1 open('y', 'w')\n----> 2 {code}"]
+    found = hint(*words, POLICY, traceback=trace)
+    written = (
+        "The sandbox can't write /home/me/out/x: it writes results/, its own ~ (/home/sandbox) and /tmp. For more, "
+        f'write in ~/.jupyter/ipysandbox.toml: [files] write = ["results", "/home/me/out"]{ANEW}'
+    )
+    assert (found == written) is is_write
+    assert is_write or "files.read" in found
+
+
+def test_the_folder_that_pandas_does_not_find_is_one_to_write_to() -> None:
+    line = hint("OSError", "Cannot save file into a non-existent directory: '/home/me/out'", POLICY)
+    assert line.startswith("The sandbox can't write /home/me/out: it writes results/")
+    assert '[files] write = ["results", "/home/me/out"]' in line
+    assert hint("OSError", "Cannot save file into a non-existent directory: 'results/x'", POLICY) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        ("built-in default", "or write in ~/.jupyter/ipysandbox.toml: [files] read = "),
+        ("user file /etc/me/ipysandbox.toml", "or write in /etc/me/ipysandbox.toml: [files] read = "),
+        (
+            "project file /p/pyproject.toml",
+            "or add it to files.read in /p/pyproject.toml and approve that (ipysandbox policy trust)",
+        ),
+        ("policy argument", "or add it to files.read of the policy argument."),
+        ("built-in strict", "Copy it into the project."),
+    ],
+)
+def test_what_decides_on_files_read_is_what_is_to_be_changed(source: str, advice: str) -> None:
+    words = ("FileNotFoundError", "[Errno 2] No such file or directory: '/data/x'")
+    assert advice in hint(*words, {**POLICY, "sources": {"files.read": source}})
+
+
+def test_following_the_advice_shows_the_file_and_makes_the_folder_writable(
+    make_box: Callable[..., Sandbox],
+) -> None:
+    settings = Path(os.environ["JUPYTER_CONFIG_DIR"], "ipysandbox.toml")
+    with tempfile.TemporaryDirectory(prefix=".ipys-", dir=Path.home()) as folder:  # /tmp is each sandbox's own
+        before = settings.read_text()
+        try:
+            _follow_the_advice(make_box(), Path(folder), settings)
+        finally:
+            settings.write_text(before)
+
+
+def _follow_the_advice(box: Sandbox, folder: Path, settings: Path) -> None:
+    apart, out = folder / "apart.csv", folder / "out"
+    apart.write_text("seen")
+    out.mkdir()
+    read, write = f"print(open({str(apart)!r}).read())", f"open({str(out / 'x')!r}, 'w').write('kept')"
+    advice = [box.run(code).notices[-1] for code in (read, write)]
+    found = [re.search(r"write in (.*?): (\[files\]) (.*); a notebook's", line) for line in advice]
+    assert all(found), advice
+    files = {line[1] for line in found if line}
+    assert files == {str(settings)}
+    settings.write_text("\n".join(["[files]", *(line[3] for line in found if line)]))
+    box.start()
+    assert box.run(read).stdout == "seen\n"
+    assert box.run(write).error is None
+    assert (out / "x").read_text() == "kept"
 
 
 def test_a_cell_that_writes_outside_the_project_is_told(box: Sandbox) -> None:

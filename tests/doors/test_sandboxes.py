@@ -162,6 +162,26 @@ def test_check_and_audit_speak_of_what_was_run(notebook: Notebook) -> None:
     assert re.search(r"usage=wall = \d+ ms, cpu = \d+ ms, memory_peak = [\d.]+ MiB, .*disk = \d+ \w*B", trail), trail
 
 
+@pytest.mark.parametrize(("names", "where"), [(("a.ipynb", "b.ipynb"), "this notebook"), ((), "this session")])
+def test_audit_shows_what_another_notebooks_sandbox_of_the_same_name_did_not(
+    tmp_path: Path, names: tuple[str, ...], where: str
+) -> None:
+    sessions = [{"JPY_SESSION_NAME": str(tmp_path / name)} for name in names] or [{}, {}]
+    one, other = (Notebook(tmp_path, **session) for session in sessions)
+    try:
+        one.run("%%sandbox\nx = 1").ok()
+        other.run("%%sandbox\nx = 1").ok()
+        other.run("%%sandbox\nx = 2").ok()
+        head, *trail = one.run("%sandbox audit").ok().stdout.splitlines()
+        assert head == f"The last {len(trail)} records of 'main' in {where}; of all: ipysandbox audit tail"
+        assert sum(" cell.submitted " in line for line in trail) == 1, trail
+        trail = other.run("%sandbox audit").ok().stdout.splitlines()
+        assert sum(" cell.submitted " in line for line in trail) == 2, trail
+    finally:
+        one.close()
+        other.close()
+
+
 def test_doctor_prints_the_guarantees(notebook: Notebook) -> None:
     assert "files.write" in notebook.run("%sandbox doctor").ok().stdout
 

@@ -64,6 +64,15 @@ def test_an_error_is_the_sandboxs_traceback(terminal: Terminal) -> None:
     assert "ipysandbox/" not in shown
 
 
+def test_a_shell_without_colours_shows_an_error_without_them(terminal: Terminal) -> None:
+    terminal.cell("%%sandbox\n1 / 0")
+    assert "ZeroDivisionError" in (terminal.child.before or "")
+    assert "\x1b[" not in (terminal.child.before or "")
+    terminal.cell("%%sandbox --allow-error\n1 / 0")
+    assert "ZeroDivisionError" in (terminal.child.before or "")
+    assert "\x1b[" not in (terminal.child.before or "")
+
+
 def test_code_can_ask(terminal: Terminal) -> None:
     terminal.enter("%%sandbox\nprint('hello', input('your name? '))")
     terminal.child.expect_exact("[sandbox main] your name? ")

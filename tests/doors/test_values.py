@@ -30,7 +30,10 @@ def test_a_value_that_can_not_cross_names_its_type_and_changes_nothing(notebook:
     notebook.run("fine, bad = 'before', 'before'").ok()
     ran = notebook.run("%%sandbox v -o fine,bad\nfine = 1\nbad = object()")
     assert ran.ename == "ValueRefused"
-    assert "object" in ran.error
+    first, way, _ = ran.error.split("\n")
+    assert "object" in first
+    assert way.startswith("bad is still there in the sandbox. Take its arrays and numbers out")
+    assert "Loading that file outside runs whatever the sandbox's code put into it" in way
     assert "before before" in notebook.run("print(fine, bad)").ok().stdout
 
 
@@ -38,10 +41,12 @@ def test_an_object_of_the_notebook_that_can_not_cross_runs_nothing(notebook: Not
     notebook.run("import threading\ngate = threading.Lock()").ok()
     ran = notebook.run("%%sandbox v -i gate\nprint('ran')")
     assert ran.ename == "ValueRefused"
-    first, rest = ran.error.split("\n")
+    first, way, rest = ran.error.split("\n")
     assert first.startswith("ValueRefused: gate: the value is of type ")
     assert first.count("can't cross") == 1
+    assert way == "Make it in the sandbox instead, or fit it there, from data that can cross."
     assert rest.startswith("What can: None, bool")
+    assert rest.endswith("functions and classes (with cloudpickle).")
     assert ran.stdout == ""
 
 
