@@ -32,6 +32,7 @@ class OutputBudget:
         self._box = box
         self._late, self._late_since = 0, time.monotonic()
         box.relay.admits = self._admits
+        box.relay.on_unread = self._on_unread
         box.relay.on_output = self._on_output
         box.relay.on_grown = self._on_grown
         box.relay.keeps_text = self._keeps_text
@@ -51,6 +52,14 @@ class OutputBudget:
             cell.text.lacks()
         self._too_much(limits, size)
         return False
+
+    def _on_unread(self) -> tuple[Message, str] | None:
+        """A message was too large to be read: as if it had been cut at its beginning, and all that follows with it."""
+        cell: Cell | None = self._box.cell
+        if cell is None or cell.output > cell.limits.output:
+            return None
+        cell.output = cell.limits.output + 1
+        return cell.request, _mark(cell.limits)
 
     def _on_output(self, request: Message, message: Message) -> Passes:
         """Count an output of the running cell, or of an earlier one whose threads go on; cut what is too much."""
@@ -87,8 +96,7 @@ class OutputBudget:
             cell.text.cut()
         if message.type != "stream":
             return _NOTHING
-        # In ASCII: one letter beyond makes a string of Python take twice the memory, and this one may be long.
-        return Passes(room, f"\n... output cut at {limit_rules.size(cell.limits.output)} ...\n")
+        return Passes(room, _mark(cell.limits))
 
     def _keeps_text(self, request: Message) -> bool:
         cell = self._cell(request)
@@ -125,6 +133,11 @@ class OutputBudget:
             self._box.watch.end_between_cells(hit)
         elif cell.hit is None:
             self._box.watch.stop(cell, hit, soft=True)
+
+
+def _mark(limits: Limits) -> str:
+    # In ASCII: one letter beyond makes a string of Python take twice the memory, and this one may be long.
+    return f"\n... output cut at {limit_rules.size(limits.output)} ...\n"
 
 
 def _weight(content: dict[str, Any]) -> int:
