@@ -23,6 +23,7 @@ _ALWAYS_PARSED = 32 << 20
 #: What an output counts at least, in bytes: each is an object in the notebook, however little it says.
 _LIGHTEST, _LIGHTEST_OTHER = dict.fromkeys(("stream", "comm_msg", "comm_close"), 256), 1024
 _NOTHING = Passes(0)
+_DISPLAYS = ("display_data", "execute_result")
 
 
 class OutputBudget:
@@ -63,9 +64,12 @@ class OutputBudget:
 
     def _on_output(self, request: Message, message: Message) -> Passes:
         """Count an output of the running cell, or of an earlier one whose threads go on; cut what is too much."""
-        return self._count(
+        passes = self._count(
             request, message, max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
         )
+        if message.type in _DISPLAYS and passes.upto is None and self._nobody_hears(request):
+            self._box.cells.late.add_display()
+        return passes
 
     def _on_grown(self, request: Message, message: Message, cleaned: dict[str, Any]) -> bool:
         """Count what cleaning has added: a frame brings a library of millions of characters, named in a few."""
@@ -106,6 +110,12 @@ class OutputBudget:
         cell = self._cell(request)
         if cell is not None and cell.text is not None:
             cell.text.add(content["name"], content["text"])
+        if self._nobody_hears(request):
+            self._box.cells.late.add(content["text"])
+
+    def _nobody_hears(self, request: Message) -> bool:
+        """Our own doors listen while their cell runs; a client of Jupyter's shows what comes later where it belongs."""
+        return self._cell(request) is None and "ipysandbox" in request.metadata
 
     def _on_late_output(self, weight: int) -> bool:
         """Of a thread of a finished cell: an interrupt would not reach it, whatever cell is running by now."""

@@ -538,7 +538,7 @@ class Relay:
     ) -> None:
         """Tell all clients. Outputs wait their turn."""
         if kind in _OUTPUTS:
-            self._outflow.add(kind, content, request, paced=_is_paced(request))
+            self._outflow.add(kind, content, request, paced=is_paced(request))
         else:
             await self._send_output(kind, content, request, metadata)
 
@@ -570,7 +570,7 @@ class Relay:
             Path(path).unlink(missing_ok=True)
 
 
-def _is_paced(request: Message) -> bool:
+def is_paced(request: Message) -> bool:
     """Whether a notebook shows the outputs. Programs of ours that only collect them say so; they take all at once."""
     options = request.metadata.get("ipysandbox")
     return not isinstance(options, dict) or options.get("paced") is not False
