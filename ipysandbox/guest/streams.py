@@ -27,6 +27,10 @@ _PIPE = 1 << 16
 
 #: Characters that may wait to be sent. The thread that sends may be late, and one message of it all too large to read.
 _MOST_HELD = 1 << 20
+#: Characters of one piece of what is longer: six bytes each at most, and the supervisor reads 32 MiB.
+_PIECE = 4 << 20
+#: Characters that are sent although somebody has interrupted; a file keeps no more.
+_MOST_KEPT = 256 << 20
 
 _streams: list[PipedOutStream] = []
 
@@ -43,12 +47,28 @@ class PipedOutStream(OutStream):
         _streams.append(self)
 
     def write(self, string: str) -> int:
+        if isinstance(string, str) and len(string) > _PIECE:
+            return self._write_long(string)
         written = super().write(string)
         self._since_sent += len(string)
         if self._since_sent > _MOST_HELD:
             self._since_sent = 0
             self.flush()
         return written or 0
+
+    def _write_long(self, string: str) -> int:
+        """In pieces. The limit on output interrupts at one of them; the file with all of it is to have the rest."""
+        interrupt: KeyboardInterrupt | None = None
+        for begin in range(0, len(string), _PIECE):
+            if interrupt is not None and begin >= _MOST_KEPT:
+                break
+            try:
+                self.write(string[begin : begin + _PIECE])
+            except KeyboardInterrupt as exc:
+                interrupt = exc
+        if interrupt is not None:
+            raise interrupt
+        return len(string)
 
     def flush(self) -> None:
         # Each cell's end flushes four times. The base waits for its thread each time, which takes half a millisecond,

@@ -19,7 +19,9 @@ from ipysandbox.policy.model import Limits
 
 from . import limits as limit_rules
 from .full_text import FullText, Kept
+from .late_text import LateText
 from .limits import LimitHit
+from .relay import is_paced
 from .wire import Message
 
 if TYPE_CHECKING:
@@ -111,6 +113,8 @@ class Cells:
         self.running: Cell | None = None
         #: Of a cell that was cut for its output: the request, while more of it may be on the way.
         self.cut: str | None = None
+        #: What earlier cells' threads and tasks have printed that nobody was there to show.
+        self.late = LateText()
         self.last: dict[str, Any] | None = None
         self._count = 0
         self._none = asyncio.Event()
@@ -247,6 +251,7 @@ class Cells:
         self.running = cell
         self._none.clear()
         self._box.watch.began()
+        await self._show_late(cell)
         sent = await self._box.relay.forward("shell", cell.request)
         if not sent and self._box.lives(instance):
             # Nothing would ever answer, and nothing would end the wait but a limit.
@@ -266,7 +271,7 @@ class Cells:
     async def _finish(self, cell: Cell, instance: Instance) -> None:
         """Look at what the cell left, and send the one reply."""
         alive = await self._box.watch.end(cell, instance)
-        await self._box.relay.release()
+        await self._show_late(cell)
         content = await self._box.relay.clean("execute_reply", cell.reply.content) if cell.reply else None
         pager = self._box.cleaner.pager_text(cell.reply.content) if cell.reply else None
         if pager and "ipysandbox" in cell.request.metadata:  # our own doors have no pager
@@ -301,6 +306,20 @@ class Cells:
             alive=alive,
             hint=outcome.hint,
         )
+
+    async def _show_late(self, cell: Cell) -> None:
+        """Under this cell, marked, if a notebook shows it; in a program's result it would be taken for the cell's."""
+        await self._box.relay.release()
+        if "ipysandbox" not in cell.request.metadata:
+            return
+        if is_paced(cell.request):
+            text = self._box.cleaner.redactor.text(self.late.take())  # both streams' are in one now
+            if text:
+                shown = {"name": "stdout", "text": text}
+                self._box.relay.on_text(cell.request, shown)
+                await self._box.relay.publish("stream", shown, cell.request)
+        elif notice := self.late.take_notice():
+            self._box.notices.append(notice)
 
     def _keep_text(self, cell: Cell) -> None:
         """Finish the file with all that the cell printed, where there is one, and say so where a limit cut it."""

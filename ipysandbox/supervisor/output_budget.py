@@ -23,6 +23,7 @@ _ALWAYS_PARSED = 32 << 20
 #: What an output counts at least, in bytes: each is an object in the notebook, however little it says.
 _LIGHTEST, _LIGHTEST_OTHER = dict.fromkeys(("stream", "comm_msg", "comm_close"), 256), 1024
 _NOTHING = Passes(0)
+_DISPLAYS = ("display_data", "execute_result")
 
 
 class OutputBudget:
@@ -32,6 +33,7 @@ class OutputBudget:
         self._box = box
         self._late, self._late_since = 0, time.monotonic()
         box.relay.admits = self._admits
+        box.relay.on_unread = self._on_unread
         box.relay.on_output = self._on_output
         box.relay.on_grown = self._on_grown
         box.relay.keeps_text = self._keeps_text
@@ -52,11 +54,22 @@ class OutputBudget:
         self._too_much(limits, size)
         return False
 
+    def _on_unread(self) -> tuple[Message, str] | None:
+        """A message was too large to be read: as if it had been cut at its beginning, and all that follows with it."""
+        cell: Cell | None = self._box.cell
+        if cell is None or cell.output > cell.limits.output:
+            return None
+        cell.output = cell.limits.output + 1
+        return cell.request, _mark(cell.limits)
+
     def _on_output(self, request: Message, message: Message) -> Passes:
         """Count an output of the running cell, or of an earlier one whose threads go on; cut what is too much."""
-        return self._count(
+        passes = self._count(
             request, message, max(_weight(message.content), _LIGHTEST.get(message.type, _LIGHTEST_OTHER))
         )
+        if message.type in _DISPLAYS and passes.upto is None and self._nobody_hears(request):
+            self._box.cells.late.add_display()
+        return passes
 
     def _on_grown(self, request: Message, message: Message, cleaned: dict[str, Any]) -> bool:
         """Count what cleaning has added: a frame brings a library of millions of characters, named in a few."""
@@ -87,8 +100,7 @@ class OutputBudget:
             cell.text.cut()
         if message.type != "stream":
             return _NOTHING
-        # In ASCII: one letter beyond makes a string of Python take twice the memory, and this one may be long.
-        return Passes(room, f"\n... output cut at {limit_rules.size(cell.limits.output)} ...\n")
+        return Passes(room, _mark(cell.limits))
 
     def _keeps_text(self, request: Message) -> bool:
         cell = self._cell(request)
@@ -98,6 +110,12 @@ class OutputBudget:
         cell = self._cell(request)
         if cell is not None and cell.text is not None:
             cell.text.add(content["name"], content["text"])
+        if self._nobody_hears(request):
+            self._box.cells.late.add(content["text"])
+
+    def _nobody_hears(self, request: Message) -> bool:
+        """Our own doors listen while their cell runs; a client of Jupyter's shows what comes later where it belongs."""
+        return self._cell(request) is None and "ipysandbox" in request.metadata
 
     def _on_late_output(self, weight: int) -> bool:
         """Of a thread of a finished cell: an interrupt would not reach it, whatever cell is running by now."""
@@ -125,6 +143,11 @@ class OutputBudget:
             self._box.watch.end_between_cells(hit)
         elif cell.hit is None:
             self._box.watch.stop(cell, hit, soft=True)
+
+
+def _mark(limits: Limits) -> str:
+    # In ASCII: one letter beyond makes a string of Python take twice the memory, and this one may be long.
+    return f"\n... output cut at {limit_rules.size(limits.output)} ...\n"
 
 
 def _weight(content: dict[str, Any]) -> int:

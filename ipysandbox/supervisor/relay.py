@@ -112,6 +112,8 @@ class Relay:
         self.on_text: Callable[[Message, dict[str, Any]], None] = lambda _request, _content: None
         #: Asked before a message from iopub is parsed: whether so many bytes may still come.
         self.admits: Callable[[int], bool] = lambda _size: True
+        #: Told of one that may not: under which request that is marked, and how; None if it is already.
+        self.on_unread: Callable[[], tuple[Message, str] | None] = lambda: None
         self.on_execute_reply: Callable[[Message, Message], None] | None = None
         self.on_idle: Callable[[Message], None] | None = None
         #: Told that a question goes to its reader, and that he has answered.
@@ -260,6 +262,7 @@ class Relay:
             frames = await self._back["iopub"].recv_multipart()
             self.heard += 1
             if not self.admits(sum(map(len, frames))):
+                await self._mark_unread()
                 continue
             message = self._unpack(frames)
             if message is None:
@@ -320,6 +323,13 @@ class Relay:
         if passes.mark:
             name = "stderr" if name == "stderr" else "stdout"
             await self.publish("stream", {"name": name, "text": passes.mark}, request)
+
+    async def _mark_unread(self) -> None:
+        """Say where a message is missing that was too large to be read."""
+        marked = self.on_unread()
+        if marked is not None:
+            await self.release()
+            await self.publish("stream", {"name": "stdout", "text": marked[1]}, marked[0])
 
     async def _widgets(self, request: Message, message: Message, size: int) -> None:
         """Let through what a widget may say; it counts as output."""
@@ -528,7 +538,7 @@ class Relay:
     ) -> None:
         """Tell all clients. Outputs wait their turn."""
         if kind in _OUTPUTS:
-            self._outflow.add(kind, content, request, paced=_is_paced(request))
+            self._outflow.add(kind, content, request, paced=is_paced(request))
         else:
             await self._send_output(kind, content, request, metadata)
 
@@ -560,7 +570,7 @@ class Relay:
             Path(path).unlink(missing_ok=True)
 
 
-def _is_paced(request: Message) -> bool:
+def is_paced(request: Message) -> bool:
     """Whether a notebook shows the outputs. Programs of ours that only collect them say so; they take all at once."""
     options = request.metadata.get("ipysandbox")
     return not isinstance(options, dict) or options.get("paced") is not False

@@ -438,6 +438,55 @@ threading.Thread(target=flood, daemon=True).start()
     assert any("limit on output" in notice for notice in notices), notices
 
 
+#: Prints once it is told that its cell has ended, and tells that it did.
+_AFTER_ITS_END = """
+import pathlib, threading
+results = pathlib.Path("results")
+def report():
+    while not (results / "go").exists(): time.sleep(0.01)
+    print("from the thread", "x" * 100_000 if long else "", "\\x1b]52;c;aGk=\\x07the end", flush=True)
+    (results / "done").touch()
+threading.Thread(target=report).start()
+"""
+
+
+@pytest.mark.parametrize("long", [False, True], ids=["little", "much"])
+def test_what_was_printed_after_the_end_of_its_cell_is_shown_by_the_next_under_a_mark(
+    project: Path, box: Sandbox, long: bool
+) -> None:
+    def shown(_kind: str, _content: dict[str, Any]) -> None:
+        pass
+
+    assert box.run(f"import time\nlong = {long}" + _AFTER_ITS_END, on_output=shown).stdout == ""
+    (project / "results/go").touch()
+    until = time.monotonic() + 60
+    while not (project / "results/done").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    head, *lines = box.run("1", on_output=shown).stdout.splitlines()
+    assert lines[-1] == "... until here ..."
+    if long:
+        assert head == "... printed since by what earlier cells started, the last of 98 KiB: ..."
+        assert lines[0].endswith("xxx the end")
+        assert len(lines[0]) < 1 << 16
+    else:
+        assert head == "... printed since by what earlier cells started: ..."
+        assert lines[0] == "from the thread  the end"
+    assert box.run("1", on_output=shown).stdout == ""
+
+
+def test_what_an_earlier_cell_prints_while_another_runs_is_shown_at_the_end_of_that(box: Sandbox) -> None:
+    box.run(_FORGE)
+    late = "send('stream', {'name': 'stderr', 'text': 'late'})\nprint('own')\n"
+    late += "send('display_data', {'data': {'text/plain': 'x'}, 'metadata': {}})"
+    result = box.run(late, on_output=lambda _kind, _content: None)
+    head = "... printed since by what earlier cells started, without its displays (1): ..."
+    assert result.stdout == f"own\n{head}\nlate\n... until here ...\n"
+    collected = box.run(late)  # where it would be taken for the cell's own
+    assert collected.stdout == "own\n"
+    (notice,) = collected.notices
+    assert notice.startswith("What earlier cells started has printed 4 B and made displays (1) since")
+
+
 def test_a_frame_counts_by_what_it_brings(make_box: MakeBox) -> None:
     """A few characters name a library of some hundred thousand, which the notebook would hold each time."""
     version = pytest.importorskip("bokeh").__version__

@@ -175,6 +175,39 @@ def test_what_a_killed_supervisor_left_half_written_is_removed(box: Sandbox) -> 
     assert not left.exists()
 
 
+def test_one_print_beyond_the_limit_is_shown_and_kept_as_many_small_ones(box: Sandbox) -> None:
+    result = box.run("print('start'); print('x' * 40_000_000); print('end')")
+    assert result.limit is not None
+    assert result.limit.name == "output"
+    assert result.stdout.startswith("start\nxxx")
+    assert result.stdout.endswith("\n... output cut at 32.0 MiB ...\n")
+    assert len(result.stdout) > 31 * MIB
+    assert result.full_output is not None
+    path = Path(result.full_output.path)
+    assert path.read_text().startswith("start\n" + "x" * 40_000_000)
+    assert any(str(path) in notice for notice in result.notices)
+
+
+def test_where_a_message_is_too_large_to_be_read_that_is_marked_once_and_what_came_before_stays(box: Sandbox) -> None:
+    result = box.run("""
+import sys, time
+kernel = get_ipython().kernel
+def send(text):
+    content = {"name": "stdout", "text": text}
+    kernel.session.send(kernel.iopub_socket, "stream", content, parent=kernel.get_parent(), ident=b"stream")
+print("y" * 2_000_000, flush=True)
+for _ in range(2): send("x" * 40_000_000)
+send("after it")
+time.sleep(60)
+""")
+    assert result.limit is not None
+    assert result.limit.name == "output"
+    assert result.stdout == "y" * 2_000_000 + "\n" + "\n... output cut at 32.0 MiB ...\n"
+    assert result.full_output is not None
+    assert not result.full_output.whole
+    assert Path(result.full_output.path).read_text() == "y" * 2_000_000 + "\n"
+
+
 # -- memory
 
 
