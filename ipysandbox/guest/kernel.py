@@ -210,6 +210,13 @@ class SandboxKernel(IPythonKernel):
         except EOFError:
             raise EOFError("EOF when reading a line") from None
 
+    def line_of_input(self) -> str:
+        """A line of a script's ``sys.stdin``; where there is nothing to read, as in /dev/null, it has ended."""
+        _refuse_questions_that_are_off()
+        if not self._allow_stdin:
+            raise EOFError
+        return str(self.raw_input())
+
     def getpass(self, *_arguments: Any, **_options: Any) -> NoReturn:
         """``getpass.getpass()``."""
         _refuse_questions_that_are_off()

@@ -1,10 +1,12 @@
-"""Gives a cell what a script has: arguments, ``__file__``, its own name in tracebacks, no event loop that runs."""
+"""Gives a cell what a script has: arguments, input, ``__file__``, its name in tracebacks, no event loop that runs."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from typing import Any
+
+from . import standard_input
 
 
 def prepare(shell: Any, code: str, script: object) -> None:
@@ -16,6 +18,7 @@ def prepare(shell: Any, code: str, script: object) -> None:
     if not isinstance(script, dict):
         return
     name, argv, file = script.get("name"), script.get("argv"), script.get("file")
+    sys.stdin = standard_input.text(shell.kernel.line_of_input)
     if isinstance(argv, list):
         sys.argv = [str(word) for word in argv]
     if isinstance(file, str):

@@ -140,6 +140,30 @@ def test_input_is_answered_from_standard_input(cli: Cli, file: Callable[..., str
     assert done.returncode == 0
 
 
+def test_a_script_reads_standard_input_as_it_comes(cli: Cli, file: Callable[..., str]) -> None:
+    code = "import sys\nprint(input())\nfor line in sys.stdin: print(repr(line))"
+    assert cli("run", file(code), stdin="1\nä\n\nlast").stdout == "1\n'ä\\n'\n'\\n'\n'last\\n'\n"
+    code = "import json, sys\nprint(sys.stdin.readline(), [input()], json.load(sys.stdin), [sys.stdin.read()])"
+    assert cli("run", file(code), stdin='a\nb\n{"c":\n1}\n').stdout == "a\n ['b'] {'c': 1} ['']\n"
+    code = "import sys\nprint(sys.stdin.isatty(), len(sys.stdin.buffer.read()))\nsys.stdin.fileno()"
+    done = cli("run", file(code), stdin="x" * 300_000)
+    assert done.stdout == "False 300001\n"
+    assert "UnsupportedOperation" in done.stderr
+
+
+def test_standard_input_is_empty_where_there_is_none_and_an_error_where_the_policy_refuses_it(
+    cli: Cli, file: Callable[..., str], study: Path, tmp_path: Path
+) -> None:
+    script = file("import sys\nprint([sys.stdin.read()])")
+    process = _start(study, script)
+    assert process.communicate(timeout=60) == ("['']\n", "")
+    policy = tmp_path / "off.toml"
+    policy.write_text('[output]\nstdin = "off"\n')
+    done = cli("run", "--policy", str(policy), script, stdin="a\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the policy refuses every question" in done.stderr
+
+
 def test_the_end_of_input_is_what_python_makes_of_it(cli: Cli, file: Callable[..., str]) -> None:
     done = cli("run", file("while True: print(input())"), stdin="a\nb\n")
     assert done.stdout == "a\nb\n"
