@@ -37,7 +37,7 @@ _NO_NETWORK = re.compile(
 _NO_NETWORK_PRINTED = re.compile(f"{_NO_NETWORK.pattern}|[Cc]ould not resolve host|unable to resolve host")
 #: A line of code that writes a file: a mode of open(), or what libraries call their functions for it.
 _WRITES = re.compile(
-    r"""(['"])(?:[wax]b?t?\+?|[wax]\+[bt])\1|\.to_(?!numpy|list|dict|frame|datetime)\w+\(|write_\w+\(|savefig\(|"""
+    r"""(['"])(?:[wax]b?t?\+?|[wax]\+[bt])\1|\.to_(?!numpy|list|dict|frame|datetime)\w{1,40}\(|write_\w{1,40}\(|savefig\(|"""
     r"""\bsavez?(?:txt|_compressed)?\(|\bdump\(|\bmk(?:dir|dirs)\(|\bmakedirs\(|\btouch\("""
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
@@ -213,7 +213,7 @@ def _more(key: str, place: str, policy: Mapping[str, Any]) -> str:
         return ""  # no file adds to that
     project = str(policy["project"])
     entry = os.path.relpath(place, project) if within(place, project) else place
-    again = "; a notebook's next cell then starts a new sandbox"
+    again = "; it counts from the next sandbox, which a notebook's next cell starts"
     if source.startswith("project file "):
         file = one_line(clean_text(source.removeprefix("project file ")))
         return f"add it to files.{key} in {file} and approve that (ipysandbox policy trust){again}"

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from ipysandbox import hints
 from ipysandbox.audit import AuditLog, events
 from ipysandbox.backends.base import StartRequest
 from ipysandbox.backends.linux.backend import LinuxBackend
@@ -229,10 +230,23 @@ class TaskLane:
         await self._kill(run)
         cpu = await worker.ended(run.number)
         outcome = run.verdict(reply)
+        if outcome["status"] == "error":
+            self._explain(outcome["error"])
         words = run.last_words(self._redactor) if outcome["status"] == "died" else ""
         if words:
             outcome["text"] += f"\n{words}"
         return {**outcome, "usage": run.figures(cpu), **run.printed(self._host.secrets)}
+
+    def _explain(self, error: dict[str, str]) -> None:
+        """Below its traceback, what an error has to do with the sandbox: as under a cell."""
+        name, message = error["name"], error["message"]
+        if not hints.may_apply(name, message):
+            return
+        namespaces = self._room.choice.tier == "namespaces"
+        trace = error["traceback"]
+        line = hints.hint(name, message, self.effective.to_json(), namespaces=namespaces, traceback=trace)
+        if line:
+            error["traceback"] = f"{trace.rstrip()}\nipysandbox: {line}\n"
 
     async def _kill(self, run: TaskRun) -> None:
         if run.instance is not None:

@@ -30,7 +30,7 @@ READ_ONLY = {**POLICY, "policy": {"network": {"allow": []}, "files": FILES}}
 #: Of a file outside the project, and of one inside.
 OUTSIDE = "it is not in files.read. Copy it into the project, or write in ~/.jupyter/ipysandbox.toml: [files] read = "
 INSIDE = "it is not in files.read. Write in ~/.jupyter/ipysandbox.toml: [files] read = "
-ANEW = "; a notebook's next cell then starts a new sandbox."
+ANEW = "; it counts from the next sandbox, which a notebook's next cell starts."
 
 
 @pytest.fixture(autouse=True)
@@ -253,7 +253,7 @@ def _follow_the_advice(box: Sandbox, folder: Path, settings: Path) -> None:
     out.mkdir()
     read, write = f"print(open({str(apart)!r}).read())", f"open({str(out / 'x')!r}, 'w').write('kept')"
     advice = [box.run(code).notices[-1] for code in (read, write)]
-    found = [re.search(r"write in (.*?): (\[files\]) (.*); a notebook's", line) for line in advice]
+    found = [re.search(r"write in (.*?): (\[files\]) (.*); it counts", line) for line in advice]
     assert all(found), advice
     files = {line[1] for line in found if line}
     assert files == {str(settings)}
@@ -334,6 +334,9 @@ def test_code_made_to_be_slow_to_look_through_is_not() -> None:
     began = time.perf_counter()
     output_hint(code, "No matching distribution found")
     may_run_programs("x" * 4_000_000)
+    lines = ["-" * 1_000_000, "write_" * 200_000, ".to_" * 200_000, "\n".join(["----> 1 " + "write_" * 1000] * 100)]
+    for trace in lines:
+        hint("FileNotFoundError", "[Errno 2] No such file or directory: '/home/me/x'", POLICY, traceback=trace)
     assert time.perf_counter() - began < 5  # it is a fraction of a second; what is quadratic takes hours
 
 

@@ -66,6 +66,13 @@ def test_calls_return_what_they_return_and_raise_what_can_be_caught(pool: Sandbo
     assert "<lambda>" in str(caught.value.__cause__)
     assert "ZeroDivisionError: division by zero" in str(caught.value.__cause__)
     assert "guest" not in str(caught.value.__cause__)
+    # What has to do with the sandbox is told as under a cell.
+    with pytest.raises(FileNotFoundError) as unseen:
+        pool.submit(open, "/home/nobody/elsewhere.csv").result()
+    assert str(unseen.value) == "[Errno 2] No such file or directory: '/home/nobody/elsewhere.csv'"
+    assert "\nipysandbox: The sandbox can't see /home/nobody/elsewhere.csv: it is not in files.read. Copy it" in str(
+        unseen.value.__cause__
+    )
     # What ends programs or loops does so inside only.
     for function, name in ((raise_own, "OwnError"), (leave, "SystemExit"), (interrupt, "KeyboardInterrupt")):
         with pytest.raises(TaskError, match=name) as other:
