@@ -21,6 +21,13 @@ from ipysandbox.backends.linux.memory import of_descriptors, of_mappings, of_soc
 from ipysandbox.backends.linux.patience import Patient
 from ipysandbox.backends.linux.writable import WritableFolder
 
+
+@pytest.fixture(autouse=True)
+def _time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is."""
+    monkeypatch.setattr(patience, "_LEAST_SECONDS", 60.0)
+
+
 #: Its first thread ends by itself (exit(2), not exit_group(2)), another lives on and holds the descriptors.
 _HEADLESS = """
 import ctypes, os, sys, threading
@@ -297,6 +304,7 @@ def test_a_large_folder_is_counted_over_several_looks(tmp_path: Path) -> None:
 def test_a_look_without_an_answer_keeps_nobody_waiting_and_its_answer_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(patience, "_LEAST_SECONDS", 0.0)
     asked, answers = Patient[str](), threading.Event()
 
     def slow() -> str:
