@@ -308,7 +308,7 @@ class Managed:
 
     def condemn(self, instance: Instance) -> None:
         """Kill it without waiting; whatever asks from now on finds it dead."""
-        self._condemned = instance
+        self._condemned, self._killed_by = instance, ""
         in_background(instance.kill())
 
     def lives(self, instance: Instance) -> bool:

@@ -57,6 +57,13 @@ def test_ps_lists_and_kill_ends_a_sandbox(cli: Cli, study: Path) -> None:
         stops = cli("audit", "query", "--action", "sandbox.stop", "--sandbox", "listed", "--since", "5min", "--json")
         [stop] = [json.loads(line)["details"] for line in stops.stdout.splitlines()]
         assert (stop["reason"], stop["by"]) == ("killed", "`ipysandbox kill`")
+        # What ends the next one is told by itself.
+        assert box.run("while True: pass", timeout="1s").status == "limit"
+        box.run("import os; os.kill(os.getpid(), 9)")
+        stops = cli("audit", "query", "--action", "sandbox.stop", "--sandbox", "listed", "--since", "5min", "--json")
+        reasons = [json.loads(line)["details"]["reason"] for line in stops.stdout.splitlines()]
+        assert reasons.count("killed") == 1
+        assert len(reasons) == 2
 
 
 def test_a_run_that_is_killed_says_by_whom(cli: Cli, study: Path) -> None:

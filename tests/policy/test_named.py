@@ -171,15 +171,15 @@ def test_a_file_that_others_could_have_written_waits_for_an_approval(
 
 def test_before_it_is_approved_all_is_shown_that_it_would_mean_in_any_project(machine: Machine) -> None:
     """The folder it lies in, and what lies there, is no project of its own."""
-    machine.write(str(machine.home / "work/.git/HEAD"))
-    private = machine.home / "work/private"
+    machine.write(str(machine.home / "lab/.git/HEAD"))
+    private = machine.home / "lab/private"
     private.mkdir()
-    for place in ("fast.toml", "work/fast.toml"):
+    for place in ("fast.toml", "lab/fast.toml"):
         file = machine.write(
-            str(machine.home / place), f"[files]\nread = ['.', 'data', '../up', '~/work/private', '{private}/x', '~']"
+            str(machine.home / place), f"[files]\nread = ['.', 'data', '../up', '~/lab/private', '{private}/x', '~']"
         )
         _, (read,) = policy.loosens(file, environ=machine.environ)
-        assert read.entries == ("../up", "~/work/private", f"{private}/x", "~")
+        assert read.entries == ("../up", "~/lab/private", f"{private}/x", "~")
 
 
 def test_an_approved_project_nearby_hides_nothing_of_what_a_file_asks_for(machine: Machine) -> None:

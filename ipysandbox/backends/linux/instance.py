@@ -331,10 +331,12 @@ class LinuxInstance(Instance):
                 _count_anew(folder)
             disk, files = self._on_disk(self._measure_scratch(), [folder.measure(step) for folder in self._folders])
         used = self._used()
+        sockets = processes.sockets(self.pid) if self.namespaces else processes.Sockets(self._descriptors.sockets)
+        memory = self._held(sample, scratch[0], sockets) if used.memory is None else used.memory
         gpu, gpu_allowed = self._cards.used(sample.pids) if self._cards is not None else (0, 0)
         return Usage(
             cpu=sample.cpu if used.cpu is None else used.cpu,
-            memory=(self._held(sample, scratch[0]) if used.memory is None else used.memory) + self._held_unseen(),
+            memory=memory + self._unseen.held(sockets),  # which no control group counts either
             processes=max(0, sample.processes - 1),  # init is ours
             disk=disk,
             files=files,
@@ -371,10 +373,7 @@ class LinuxInstance(Instance):
             nameless = max(nameless, min(held.unsized * self.plan.scratch_bytes, grown))
         return scratch[1] + named + nameless, scratch[2] + held.nameless + sum(row[1] for row in rows)
 
-    def _held(self, sample: processes.Sample, scratch: int) -> int:
-        sockets = processes.Sockets(self._descriptors.sockets)
-        if self.namespaces:
-            sockets = processes.sockets(self.pid)
+    def _held(self, sample: processes.Sample, scratch: int, sockets: processes.Sockets) -> int:
         sizes = {pid: size for pid, size in sample.sizes.items() if pid != self.pid}
         seen, guessed = map(of_mappings, self._holdings.mappings(sizes))
         kernel = of_sockets(sockets) + of_descriptors(self._descriptors)
@@ -388,10 +387,6 @@ class LinuxInstance(Instance):
         if self._memory.hidden:
             raise PermissionError(f"/proc/{self._memory.hidden}/smaps_rollup")
         return found
-
-    def _held_unseen(self) -> int:
-        """What no control group counts either. Without namespaces there is no TCP."""
-        return self._unseen.held(processes.sockets(self.pid)) if self.namespaces else 0
 
     def _ask_to_count(self) -> bool:
         if self._cover_reply is not None and not self._cover_reply.done():
